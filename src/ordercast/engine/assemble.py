@@ -1,0 +1,179 @@
+"""Cuts messages out of delivered packets: the last step before an application, or a log, takes them.
+
+Packets are delivered in the total order; the pieces of one message lie in consecutive packets of its sender, between
+which those of others may stand. So one unfinished message per sender is kept, and dropped when the configuration
+ends: its sender sends it again, whole, in the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+
+from ordercast.engine.contract import Run
+from ordercast.wire.ids import NodeKey, Service
+from ordercast.wire.layout import Malformed
+from ordercast.wire.train import HEADER, HEADER_BYTES, NONE_LENGTH, Flag, entry_lengths
+
+MESSAGE_BYTES_MAX = 256 * 2**20
+"""The longest message that is put together again; a sender that goes on beyond it is cut off with an error."""
+
+_CONTINUES, _UNFINISHED = int(Flag.CONTINUES), int(Flag.UNFINISHED)
+_KEYS, _HEADERS = int(Flag.KEYS), int(Flag.HEADERS)
+
+
+class Batch:
+    """Whole messages of one sender in their order, as columns over one blob.
+
+    `lengths` are those of the bodies in `blob`. Where the sender gave keys or headers, `key_lengths` and
+    `header_lengths` tell how much of each body's head they are (None: none). Iteration yields the data alone.
+    """
+
+    __slots__ = ("blob", "first", "header_lengths", "key_lengths", "lengths", "sender_key", "service", "stamp_us")
+
+    def __init__(
+        self, sender_key: NodeKey, service: Service, first: int, stamp_us: int, lengths: list[int], blob: bytes
+    ) -> None:
+        self.sender_key = sender_key
+        self.service = service
+        self.first = first
+        self.stamp_us = stamp_us
+        self.lengths = lengths
+        self.blob = blob
+        self.key_lengths: list[int | None] | None = None
+        self.header_lengths: list[int | None] | None = None
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __iter__(self) -> Iterator[bytes]:
+        if self.key_lengths is None and self.header_lengths is None:
+            at, blob = 0, self.blob
+            for length in self.lengths:
+                yield blob[at : at + length]
+                at += length
+            return
+        for _key, _headers, data in self.records():
+            yield data
+
+    def records(self) -> Iterator[tuple[bytes | None, bytes | None, bytes]]:
+        """Key, headers and data of each message."""
+        at = 0
+        none = [None] * len(self.lengths)
+        for length, key, head in zip(
+            self.lengths, self.key_lengths or none, self.header_lengths or none, strict=True
+        ):
+            middle = at + (key or 0)
+            data = middle + (head or 0)
+            end = at + length
+            if data > end:
+                raise Malformed("a message whose key and headers are longer than itself")
+            yield (
+                None if key is None else self.blob[at:middle],
+                None if head is None else self.blob[middle:data],
+                self.blob[data:end],
+            )
+            at = end
+
+
+class _Partial:
+    """A message whose last piece has not been delivered yet."""
+
+    __slots__ = ("header_length", "key_length", "number", "pieces", "size", "stamp")
+
+    def __init__(self, number: int, stamp: int) -> None:
+        self.number = number
+        self.stamp = stamp
+        self.key_length: int | None = None
+        self.header_length: int | None = None
+        self.pieces: list[bytes] = []
+        self.size = 0
+
+
+class Assembler:
+    """Turns runs of packets, fed in delivery order, into batches of whole messages."""
+
+    def __init__(self, message_bytes_max: int = MESSAGE_BYTES_MAX) -> None:
+        self.message_bytes_max = message_bytes_max
+        self._partials: dict[NodeKey, _Partial] = {}
+
+    def reset(self) -> None:
+        """A configuration ended: unfinished messages are void."""
+        self._partials.clear()
+
+    @property
+    def pending_bytes(self) -> int:
+        return sum(partial.size for partial in self._partials.values())
+
+    def feed(self, run: Run) -> Batch | None:
+        """The messages that the run completes, or None."""
+        train = run.train
+        raw, segment, sender, columns = train.raw, train.segment, train.sender, train.columns
+        lengths: list[int] = []
+        pieces: list[bytes] = []
+        keys: list[int | None] = []
+        heads: list[int | None] = []
+        first_number, first_stamp = -1, 0
+        for at in range(run.start * segment, run.stop * segment, segment):
+            _, _, _, _, _, _, seq, number, stamp, flags, count = HEADER.unpack_from(raw, at)
+            table = entry_lengths(raw, at, count)
+            body = at + HEADER_BYTES + 2 * count
+            if columns:
+                body = _read_columns(raw, body, flags, count, keys, heads)
+            end = body + sum(table)
+            if flags & _CONTINUES:
+                partial = self._partials.get(sender)
+                if partial is None:
+                    raise Malformed(f"packet {seq} continues a message that never began")
+                self._grow(partial, raw[body : body + table[0]])
+                if count == 1 and flags & _UNFINISHED:
+                    if columns:
+                        keys.pop(), heads.pop()
+                    continue
+                del self._partials[sender]
+                if first_number < 0:
+                    first_number, first_stamp = partial.number, partial.stamp
+                pieces += partial.pieces
+                lengths.append(partial.size)
+                if columns:
+                    keys[-count], heads[-count] = partial.key_length, partial.header_length
+                body += table[0]
+                table = table[1:]
+            elif first_number < 0:
+                first_number, first_stamp = number, stamp
+            if flags & _UNFINISHED:
+                partial = _Partial(number + count - 1, stamp)
+                if columns:
+                    partial.key_length, partial.header_length = keys.pop(), heads.pop()
+                self._partials[sender] = partial
+                end -= table[-1]
+                self._grow(partial, raw[end : end + table[-1]])
+                table = table[:-1]
+            lengths += table
+            pieces.append(raw[body:end])
+        if not lengths:
+            return None
+        batch = Batch(sender, train.service, first_number, first_stamp, lengths, b"".join(pieces))
+        if columns:
+            batch.key_lengths, batch.header_lengths = keys, heads
+        return batch
+
+    def _grow(self, partial: _Partial, piece: bytes) -> None:
+        partial.pieces.append(piece)
+        partial.size += len(piece)
+        if partial.size > self.message_bytes_max:
+            raise Malformed(f"a message of more than {self.message_bytes_max} bytes")
+
+
+def _read_columns(
+    raw: bytes, at: int, flags: int, count: int, keys: list[int | None], heads: list[int | None]
+) -> int:
+    """Appends a packet's key and header columns and tells where its blob begins."""
+    column = Struct(f"<{count}I")
+    for flag, cells in ((_KEYS, keys), (_HEADERS, heads)):
+        if flags & flag:
+            cells += [None if length == NONE_LENGTH else length for length in column.unpack_from(raw, at)]
+            at += column.size
+        else:
+            cells += [None] * count
+    return at

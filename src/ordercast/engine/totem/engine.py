@@ -1,0 +1,213 @@
+"""The Totem engine: bytes, timers and submissions become events, and events find their handlers in the table."""
+
+from __future__ import annotations
+
+from ordercast.engine.contract import Effect, Submission
+from ordercast.engine.totem import links
+from ordercast.engine.totem.shifts import persist_ring_number
+from ordercast.engine.totem.state import NEVER, RING_NUMBER_KEY, RING_NUMBER_STEP, Event, Phase, State, TotemConfig
+from ordercast.engine.totem.table import rows
+from ordercast.wire.ids import NodeId
+from ordercast.wire.layout import Malformed, PacketKind, WireError, packet_kind
+from ordercast.wire.totem import (
+    check_name,
+    decode_beacon,
+    decode_commit,
+    decode_join,
+    decode_leave,
+    decode_ring_record,
+    decode_token,
+    decode_wake,
+)
+from ordercast.wire.train import RING_BYTES, parse_train, sender_of, split_packets
+
+_TIMERS = (
+    ("token_retransmission_at", Event.TOKEN_RETRANSMISSION_TIMEOUT),
+    ("hold_at", Event.HOLD_TIMEOUT),
+    ("token_loss_at", Event.TOKEN_LOSS_TIMEOUT),
+    ("join_at", Event.JOIN_TIMEOUT),
+    ("consensus_at", Event.CONSENSUS_TIMEOUT),
+)
+
+
+class Totem:
+    """One process of the Totem single-ring protocol; see `ordercast.engine.contract` for what its host owes it.
+
+    `stored` is what stable storage holds. `nonce` is a random number of 32 bits that the host draws at every start: it
+    is used, and stored, only where `stored` has no sound ring number, so that a process whose storage is new cannot
+    repeat an identifier.
+    """
+
+    def __init__(
+        self, name: str, config: TotemConfig | None = None, *, stored: dict[str, bytes] | None = None, nonce: int = 0
+    ) -> None:
+        number, storage = 0, "new"
+        record = (stored or {}).get(RING_NUMBER_KEY)
+        if record is not None:
+            try:
+                number, nonce = decode_ring_record(record)
+                storage = "kept"
+            except WireError:
+                storage = "damaged"
+        self.state = State(check_name(name), config or TotemConfig(), number + RING_NUMBER_STEP, nonce, rows())
+        self.state.report("storage", storage, number=number)
+        self._behind_us = 0
+        """How far the host's clock has jumped back: the engine's time never does."""
+
+    @property
+    def name(self) -> NodeId:
+        return self.state.name
+
+    @property
+    def deadline(self) -> int | None:
+        s = self.state
+        earliest = min(
+            s.token_retransmission_at, s.hold_at, s.token_loss_at, s.join_at, s.consensus_at, s.beacon_at
+        )
+        return None if earliest >= NEVER else earliest - self._behind_us
+
+    @property
+    def backlog(self) -> int:
+        return self.state.new_message_queue.messages
+
+    @property
+    def backlog_bytes(self) -> int:
+        return self.state.new_message_queue.bytes
+
+    @property
+    def phase(self) -> Phase:
+        return self.state.phase
+
+    def start(self, now: int) -> None:
+        self._advance(now)
+        persist_ring_number(self.state)
+
+    def receive(self, now: int, data: bytes, segment: int) -> None:
+        s = self.state
+        if now + self._behind_us >= s.now:
+            s.now = now + self._behind_us
+        else:
+            self._advance(now)
+        try:
+            if data[:RING_BYTES] == s.active.prefix:
+                train = parse_train(data, segment)
+                if train is not None:
+                    s.row[Event.REGULAR_MESSAGE](s, train)
+                    return
+        except WireError:
+            pass
+        else:
+            if len(data) <= segment:
+                self._packet(data)
+                return
+        # Packets of several kinds or rings, or a bad one among them: each on its own.
+        if len(data) > segment:
+            for packet in split_packets(data, segment):
+                self._packet(packet)
+        else:
+            s.counters["malformed"] += 1
+
+    def submit(self, now: int, submission: Submission) -> None:
+        self._advance(now)
+        s = self.state
+        if s.leaving:
+            raise ValueError("messages submitted after the leave was announced")
+        s.new_message_queue.add(
+            submission.bodies, submission.service, submission.stamp_us, submission.keys, submission.headers
+        )
+        s.row[Event.SUBMIT](s, None)
+
+    def written(self, now: int, write_id: int) -> None:
+        self._advance(now)
+        self.state.row[Event.WRITTEN](self.state, write_id)
+
+    def timer(self, now: int) -> None:
+        self._advance(now)
+        s = self.state
+        for name, event in _TIMERS:
+            if getattr(s, name) <= s.now:
+                setattr(s, name, NEVER)
+                s.row[event](s, None)
+        if s.beacon_at <= s.now:
+            links.beacon_timeout_expired(s)
+
+    def leave(self, now: int) -> None:
+        self._advance(now)
+        s = self.state
+        s.leaving = True
+        s.row[Event.SUBMIT](s, None)
+
+    def take_effects(self) -> list[Effect]:
+        effects = self.state.effects
+        self.state.effects = []
+        return effects
+
+    def _advance(self, now: int) -> None:
+        s = self.state
+        if now + self._behind_us < s.now:
+            self._behind_us = s.now - now
+        s.now = now + self._behind_us
+
+    def _packet(self, data: bytes) -> None:
+        """One packet of any kind."""
+        s = self.state
+        try:
+            kind = packet_kind(data)
+            if kind == PacketKind.DATA:
+                self._data(data)
+            elif kind == PacketKind.TOKEN:
+                s.row[Event.REGULAR_TOKEN](s, decode_token(data))
+            elif kind == PacketKind.COMMIT:
+                commit = decode_commit(data)
+                if s.name in commit.members:
+                    s.row[Event.COMMIT_TOKEN](s, commit)
+            elif kind == PacketKind.JOIN:
+                join = decode_join(data)
+                if self._from_another(join.sender):
+                    s.row[Event.JOIN](s, join)
+            elif kind == PacketKind.BEACON:
+                self._beacon(data)
+            elif kind == PacketKind.LEAVE:
+                leave = decode_leave(data)
+                if self._from_another(leave.sender):
+                    s.row[Event.LEAVE](s, leave)
+            elif kind == PacketKind.WAKE:
+                s.row[Event.WAKE](s, decode_wake(data))
+            else:
+                raise Malformed(f"a packet of unknown kind {kind}")
+        except WireError:
+            s.counters["malformed"] += 1
+
+    def _data(self, data: bytes) -> None:
+        train = parse_train(data, len(data))
+        assert train is not None
+        s = self.state
+        if data[:RING_BYTES] == s.active.prefix:
+            s.row[Event.REGULAR_MESSAGE](s, train)
+            return
+        digest = int.from_bytes(data[12:RING_BYTES], "little")
+        sender = sender_of(data)
+        name = s.directory.get(sender)
+        if sender in s.active.keys or digest in s.past_rings or name is None or name == s.name:
+            # Late messages of a ring that was mine, or of a member that is on its way to another ring; or of a process
+            # of which no Join or beacon has told the name: its next beacon will.
+            s.counters["stale"] += 1
+            return
+        s.row[Event.FOREIGN_MESSAGE](s, name)
+
+    def _beacon(self, data: bytes) -> None:
+        s = self.state
+        beacon = decode_beacon(data)
+        if not self._from_another(beacon.sender):
+            return
+        links.note_beacon(s, beacon)
+        if beacon.sender not in s.active.members and beacon.ring_digest not in s.past_rings:
+            s.row[Event.FOREIGN_MESSAGE](s, beacon.sender)
+
+    def _from_another(self, sender: NodeId) -> bool:
+        """Whether a packet that names its sender may count: not one with my own name, nor with a name whose key is taken."""
+        s = self.state
+        if sender == s.name:
+            s.report("name_conflict", "a packet of another process with this name")
+            return False
+        return links.learn(s, sender)

@@ -1,0 +1,23 @@
+"""Flow control (§8): how many packets a visit of the token may broadcast. Pure arithmetic.
+
+The paper counts messages; here the packet is what fills a receiver's buffer, so the packet is counted.
+"""
+
+from __future__ import annotations
+
+
+def transmits_allowed(
+    *, max_messages: int, window_size: int, fcc: int, my_trc: int, backlog: int, my_pbl: int, my_tbl: int
+) -> int:
+    """my_trc for this visit: the least of the three constraints of §8.2.
+
+    `fcc` and `backlog` are the token's; `my_trc` and `my_pbl` what I added to them one rotation ago. My own last
+    broadcasts lie a whole rotation back and are taken out of the count before it is compared with the window
+    (departure D11): left in, they would keep a loaded ring at n/(n+1) of its window.
+    """
+    if my_tbl <= 0:
+        return 0
+    window_left = window_size - max(fcc - my_trc, 0)
+    all_backlogs = max(backlog - my_pbl, 0) + my_tbl
+    fair_share = max(window_size * my_tbl // all_backlogs, 1)
+    return max(min(max_messages, window_left, fair_share), 0)

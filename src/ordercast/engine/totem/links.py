@@ -1,0 +1,107 @@
+"""Who hears whom: what keeps one-way and partial links from re-forming rings for ever. Not in the paper.
+
+The paper forms a new ring whenever a foreign message is heard. If A hears B and B does not hear A, or if A and B hear
+each other and B has a neighbour that A cannot hear, no ring with all of them can form, and every foreign message
+starts another vain attempt. So:
+
+- Every process broadcasts a beacon now and then, which names its ring's members and those whom it hears directly.
+  The beacon is also the foreign message by which idle rings find each other.
+- A process that was heard while a ring formed without it becomes a *suspect* of the members of that ring. In the
+  Operational state Joins and foreign messages of a suspect are ignored...
+- ...until beacons newer than the suspicion show that every member of my ring and every member of its ring hear each
+  other both ways, and until a pause is over that doubles with every attempt that failed all the same.
+
+A process that was silent while the ring formed (crashed, partitioned) is not suspected, so that crashes and healed
+partitions cost no delay.
+"""
+
+from __future__ import annotations
+
+from ordercast.engine.contract import Broadcast
+from ordercast.engine.totem.state import State, Suspect
+from ordercast.wire.ids import NodeId, NodeKey, node_key
+from ordercast.wire.totem import Beacon
+
+DIRECTORY_MAX = 4096
+"""Names known by their keys; beyond it new processes go unnoticed until this one starts again."""
+RING_SIZE_PER_INTERVAL = 32
+"""Beacons come less often in larger rings, so that their rate per member stays bounded."""
+HEARD_INTERVALS = 4
+"""How many beacon intervals a process counts as heard."""
+
+
+def beacon_interval_us(s: State) -> int:
+    return s.config.beacon_interval_us * max(1, -(-s.ring.size // RING_SIZE_PER_INTERVAL))
+
+
+def learn(s: State, name: NodeId) -> bool:
+    """Notes a packet directly from `name`; False if the name cannot be told from another (its key is taken)."""
+    key = node_key(name)
+    known = s.directory.get(key)
+    if known is None:
+        if len(s.directory) >= DIRECTORY_MAX:
+            return False
+        s.directory[key] = name
+    elif known != name:
+        return False
+    s.heard_us[name] = s.now
+    return True
+
+
+def heard_lately(s: State, name: NodeId, within_us: int) -> bool:
+    return s.now - s.heard_us.get(name, -within_us - 1) <= within_us
+
+
+def beacon_timeout_expired(s: State, _event: object = None) -> None:
+    interval = beacon_interval_us(s)
+    s.beacon_at = s.now + interval
+    window = HEARD_INTERVALS * interval
+    heard = frozenset(node_key(name) for name in s.heard_us if heard_lately(s, name, window))
+    members = frozenset(s.ring.keys)
+    packet = Beacon(s.ring.number, s.ring.digest, s.name, members, heard).encode()
+    s.emit(Broadcast(packet, len(packet)))
+
+
+def note_beacon(s: State, beacon: Beacon) -> None:
+    s.beacons[beacon.sender] = (s.now, beacon)
+
+
+def suspect(s: State, name: NodeId) -> None:
+    """A ring formed without `name`, though it was heard meanwhile."""
+    known = s.suspects.get(name)
+    failures = known.failures + 1 if known else 0
+    pause = min(s.config.suspect_backoff_us << min(failures, 16), s.config.suspect_backoff_max_us) if failures else 0
+    s.suspects[name] = Suspect(s.now, failures, s.now + pause)
+    s.report("suspect", "heard while a ring formed without it", name=name, failures=failures)
+
+
+def is_suspect(s: State, name: NodeId) -> bool:
+    """Whether a merge with `name` would be in vain as far as the beacons tell."""
+    suspicion = s.suspects.get(name)
+    if suspicion is None:
+        return False
+    return s.now < suspicion.not_before_us or not _connected(s, name, suspicion.since_us)
+
+
+def _connected(s: State, name: NodeId, since_us: int) -> bool:
+    """Whether beacons newer than `since_us` show every member of my ring and of the suspect's hearing each other."""
+    newest = s.beacons.get(name)
+    if newest is None or newest[0] <= since_us:
+        return False
+    theirs = newest[1].members
+    mine = frozenset(s.ring.keys)
+    return all(mine <= _hears(s, key, since_us) for key in theirs - mine) and all(
+        theirs <= _hears(s, key, since_us) for key in mine
+    )
+
+
+def _hears(s: State, key: NodeKey, since_us: int) -> frozenset[NodeKey]:
+    """Whom the process with `key` hears, itself included, as far as is known."""
+    if key == s.key:
+        window = HEARD_INTERVALS * beacon_interval_us(s)
+        return frozenset(node_key(name) for name in s.heard_us if heard_lately(s, name, window)) | {key}
+    name = s.directory.get(key)
+    newest = s.beacons.get(name) if name is not None else None
+    if newest is None or newest[0] <= since_us:
+        return frozenset()
+    return newest[1].heard | {key}

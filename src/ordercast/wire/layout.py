@@ -1,0 +1,60 @@
+"""What all packets share: the first four bytes, the kinds, the limits, and the errors of decoding.
+
+Every packet begins with `OC`, the format's version and its kind. All numbers are little-endian. Sequence numbers are
+64 bits wide: at ten million packets a second a ring would need 58,000 years to use them up, so no counter on the
+wire ever wraps and no serial arithmetic is needed. A packet that carries a number above `SEQ_MAX` is refused, which
+keeps every sum of two of them within range for those who read traces with signed integers.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from struct import Struct
+
+MAGIC = b"OC"
+VERSION = 1
+SEQ_MAX = 2**62
+PACKET_BYTES_MAX = 65_000
+"""The largest packet: what one UDP datagram holds, less a margin for encryption."""
+MEMBERS_MAX = 512
+"""The largest membership that Join and Commit token may name."""
+
+PREFIX = Struct("<2sBB")
+
+
+class PacketKind(IntEnum):
+    DATA = 1
+    TOKEN = 2
+    JOIN = 3
+    COMMIT = 4
+    LEAVE = 5
+    BEACON = 6
+    WAKE = 7
+
+
+class WireError(ValueError):
+    """Bytes that are not a packet of this version."""
+
+
+class Truncated(WireError):
+    """The packet ends before its fields do."""
+
+
+class Malformed(WireError):
+    """A field has a value that no sender would give it."""
+
+
+class UnknownVersion(WireError):
+    """The packet is of another version of the format, or none of ours."""
+
+
+def packet_kind(data: bytes) -> int:
+    """The kind of a packet, after its magic and version have been checked."""
+    if len(data) < 4:
+        raise Truncated(f"{len(data)} bytes are no packet")
+    if data[:3] != _MAGIC_VERSION:
+        raise UnknownVersion(f"a packet begins with {_MAGIC_VERSION.hex()}, this one with {data[:3].hex()}")
+    return data[3]
+
+
+_MAGIC_VERSION = MAGIC + bytes([VERSION])

@@ -1,0 +1,208 @@
+"""Fills data packets with messages: the sender's queue and its cut into packets.
+
+Small messages share a packet, large ones span several, and every packet of a burst but the last is filled to the
+same size, so that a burst leaves as one train. The work per message is one step of a loop; header and copies are
+per packet.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from struct import pack
+
+from ordercast.wire.ids import NodeKey, Service
+from ordercast.wire.layout import PACKET_BYTES_MAX
+from ordercast.wire.train import HEADER_BYTES, NONE_LENGTH, PADDING_MAX, Flag, pack_tail
+
+PACKET_BYTES_MIN = HEADER_BYTES + 32
+
+
+class _Chunk:
+    """Messages that were submitted together: one service, one stamp, the same optional columns."""
+
+    __slots__ = ("at", "bodies", "headers", "keys", "kind", "offset", "stamp")
+
+    def __init__(
+        self,
+        bodies: Sequence[bytes],
+        service: Service,
+        stamp: int,
+        keys: Sequence[bytes | None] | None,
+        headers: Sequence[bytes | None] | None,
+    ) -> None:
+        self.bodies = bodies
+        columns = (Flag.KEYS if keys is not None else 0) | (Flag.HEADERS if headers is not None else 0)
+        self.kind = (service, int(columns))
+        """Only messages of one kind share a packet or a train."""
+        self.stamp = stamp
+        self.keys = keys
+        self.headers = headers
+        self.at = 0
+        """The next message to be packed."""
+        self.offset = 0
+        """How many bytes of that message's body have been packed already."""
+
+    def body(self) -> bytes:
+        """The body of the next message: its key, its headers and its data back to back."""
+        body = self.bodies[self.at]
+        if self.headers is not None:
+            body = (self.headers[self.at] or b"") + body
+        if self.keys is not None:
+            body = (self.keys[self.at] or b"") + body
+        return body
+
+
+
+class Burst:
+    """What one visit of the token sends: `count` packets in `data`, each `segment` bytes but the last of each stretch.
+
+    `stretches` are the byte ranges that are trains: a change of service or of columns ends a packet early and with it
+    the stretch. `finished` counts the messages whose last piece is in the burst, `first` is the number of the
+    first of them.
+    """
+
+    __slots__ = ("count", "finished", "first", "stretches")
+
+    def __init__(self, first: int) -> None:
+        self.stretches: list[bytes] = []
+        self.count = 0
+        self.first = first
+        self.finished = 0
+
+
+class Packer:
+    """A queue of messages and the packets it becomes.
+
+    Invariant: only the head of the queue can be partly packed. `void` puts such a message back whole, which is what
+    a change of ring calls for: its earlier pieces are in a ring that will never see the last one.
+    """
+
+    def __init__(self, sender: NodeKey, packet_bytes: int, *, flags: Flag = Flag(0)) -> None:
+        if not PACKET_BYTES_MIN <= packet_bytes <= PACKET_BYTES_MAX:
+            raise ValueError(f"packets of {packet_bytes} bytes: allowed are {PACKET_BYTES_MIN} to {PACKET_BYTES_MAX}")
+        self.sender = sender
+        self.packet_bytes = packet_bytes
+        self.messages = 0
+        self.bytes = 0
+        self._flags = int(flags)
+        self._chunks: deque[_Chunk] = deque()
+        self._next_number = 1
+
+    def add(
+        self,
+        bodies: Sequence[bytes],
+        service: Service = Service.AGREED,
+        stamp: int = 0,
+        keys: Sequence[bytes | None] | None = None,
+        headers: Sequence[bytes | None] | None = None,
+    ) -> None:
+        if not bodies:
+            return
+        for column in (keys, headers):
+            if column is not None and len(column) != len(bodies):
+                raise ValueError(f"a column of {len(column)} beside {len(bodies)} messages")
+            if column is not None:
+                self.bytes += sum(len(cell) for cell in column if cell)
+        self._chunks.append(_Chunk(bodies, service, stamp, keys, headers))
+        self.messages += len(bodies)
+        self.bytes += sum(map(len, bodies))
+
+    def packets_waiting(self) -> int:
+        """About how many packets the queue would fill: the paper's backlog, counted in what the token counts."""
+        if not self.messages:
+            return 0
+        return 1 + (self.bytes + 2 * self.messages) // (self.packet_bytes - HEADER_BYTES)
+
+    def void(self) -> None:
+        """A new ring: numbers begin again and a message partly sent on the old ring is to be sent whole."""
+        self._next_number = 1
+        if self._chunks and self._chunks[0].offset:
+            self.bytes += self._chunks[0].offset
+            self._chunks[0].offset = 0
+
+    def burst(self, prefix: bytes, first_seq: int, packets_max: int) -> Burst:
+        """Takes up to `packets_max` packets off the queue; `prefix` is the ring's, `first_seq` the first free number."""
+        burst = Burst(self._next_number)
+        parts: list[bytes] = []
+        seq = first_seq
+        while burst.count < packets_max and self._chunks:
+            full = self._fill(parts, prefix, seq)
+            seq += 1
+            burst.count += 1
+            if not full:
+                burst.stretches.append(b"".join(parts))
+                parts = []
+        if parts:
+            burst.stretches.append(b"".join(parts))
+        burst.finished = self._next_number - burst.first
+        return burst
+
+    def _fill(self, parts: list[bytes], prefix: bytes, seq: int) -> bool:
+        """Appends one packet to `parts`; tells whether another may follow in the same train.
+
+        That takes a packet of the full size, and a next message of the same service and columns.
+        """
+        chunk = self._chunks[0]
+        kind, stamp = chunk.kind, chunk.stamp
+        service, columns = kind
+        entry = 2 + 4 * columns.bit_count()
+        flags = self._flags | columns | (Flag.SAFE if service else 0) | (Flag.CONTINUES if chunk.offset else 0)
+        first, room = self._next_number, self.packet_bytes - HEADER_BYTES
+        lengths: list[int] = []
+        keys: list[int] = []
+        headers: list[int] = []
+        blob: list[bytes] = []
+        while room > entry:
+            if columns:
+                keys.append(_cell(chunk.keys, chunk))
+                headers.append(_cell(chunk.headers, chunk))
+                body = chunk.body()
+            else:
+                body = chunk.bodies[chunk.at]
+            left = len(body) - chunk.offset
+            room -= entry
+            if left > room:
+                lengths.append(room)
+                blob.append(body[chunk.offset : chunk.offset + room])
+                chunk.offset += room
+                self.bytes -= room
+                room = 0
+                flags |= Flag.UNFINISHED
+                break
+            lengths.append(left)
+            blob.append(body[chunk.offset :] if chunk.offset else body)
+            room -= left
+            self._next_number += 1
+            self.messages -= 1
+            self.bytes -= left
+            chunk.offset = 0
+            chunk.at += 1
+            if chunk.at == len(chunk.bodies):
+                self._chunks.popleft()
+                if not self._chunks:
+                    break
+                chunk = self._chunks[0]
+                if chunk.kind != kind:
+                    break
+        count = len(lengths)
+        parts.append(prefix)
+        parts.append(pack_tail(self.sender, seq, first, stamp, flags, count))
+        parts.append(pack(f"<{count}H", *lengths))
+        if columns & Flag.KEYS:
+            parts.append(pack(f"<{count}I", *keys))
+        if columns & Flag.HEADERS:
+            parts.append(pack(f"<{count}I", *headers))
+        parts.extend(blob)
+        if room and room <= PADDING_MAX:
+            parts.append(bytes(room))
+            room = 0
+        return not room and (not self._chunks or self._chunks[0].kind == kind)
+
+
+def _cell(column: Sequence[bytes | None] | None, chunk: _Chunk) -> int:
+    """The length of a message's key or headers; none where the message has none or goes on from an earlier packet."""
+    if column is None or chunk.offset:
+        return NONE_LENGTH
+    cell = column[chunk.at]
+    return NONE_LENGTH if cell is None else len(cell)

@@ -1,0 +1,219 @@
+"""The data packet, one at a time and in trains.
+
+Layout of a data packet, little-endian:
+
+    bytes  field
+    0      "OC", version, kind = 1
+    4      ring number            u64   ┐ the ring the packet belongs to
+    12     ring digest            u64   ┘
+    20     sender key             u64   the originator, whoever transmits the packet
+    28     seq                    u64   place in the ring's total order
+    36     first                  u64   the originator's number, within the ring, of the first message in the packet
+    44     stamp                  u64   the originator's wall clock in µs when the first message was submitted
+    52     flags                  u16   see `Flag`
+    54     count                  u16   messages, or pieces of messages, in the packet
+    56     lengths                count × u16
+           key lengths            count × u32, with KEYS: bytes of key at the head of the body, 0xFFFFFFFF for none
+           header lengths         count × u32, with HEADERS: likewise, after the key
+           blob                   the bodies (key, headers, data) back to back
+           padding                up to PADDING_MAX zero bytes
+
+The form is columnar: a receiver checks a packet by adding up one column, and the blob can be handed on, or become
+an Arrow buffer, with no work per message. A message that does not fit is cut: its first piece is the last entry of
+one packet (UNFINISHED), and it goes on as the first entry of the sender's next packet (CONTINUES). So every packet of
+a burst but the last is full, and the burst can leave as one UDP_SEGMENT train. A continued entry repeats the key and
+header lengths of its message's start as "none".
+
+A *train* is what one `recvmsg` with UDP_GRO returns: packets of one size back to back, from one sender. `Train` is a
+maximal stretch of them with consecutive sequence numbers, one service and one set of columns, checked once and
+kept whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import IntFlag
+from functools import lru_cache
+from struct import Struct
+
+from ordercast.wire.ids import NodeKey, RingId, Service, ring_digest
+from ordercast.wire.layout import MAGIC, SEQ_MAX, VERSION, Malformed, PacketKind, Truncated, packet_kind
+
+HEADER = Struct("<2sBBQQQQQQHH")
+HEADER_BYTES = HEADER.size
+RING_BYTES = 20
+"""Magic, version, kind and ring: one comparison of so many bytes tells whether a data packet is of a ring."""
+PADDING_MAX = 16
+NONE_LENGTH = 0xFFFFFFFF
+
+_RING = Struct("<2sBBQQ")
+_TAIL = Struct("<QQQQHH")  # what follows the ring: sender, seq, first, stamp, flags, count
+
+
+class Flag(IntFlag):
+    SAFE = 1
+    """Every message in the packet asks for safe delivery."""
+    CONTINUES = 2
+    """The first entry goes on with the message that the sender's previous packet left unfinished."""
+    UNFINISHED = 4
+    """The last entry goes on in the sender's next packet."""
+    KEYS = 8
+    HEADERS = 16
+    RECOVERY = 32
+    """The entries are packets of an old ring, retransmitted during recovery."""
+
+
+_FLAGS_ALL = sum(Flag)
+_SAFE, _RECOVERY = int(Flag.SAFE), int(Flag.RECOVERY)
+_COLUMNS = int(Flag.KEYS | Flag.HEADERS)
+_KEPT = _SAFE | _RECOVERY | _COLUMNS
+_PIECES = int(Flag.CONTINUES | Flag.UNFINISHED)
+
+
+class Train:
+    """Packets `first_seq` to `last_seq` of one ring, sender, service and set of columns, as they came.
+
+    Each has `segment` bytes but the last, which may be shorter.
+    """
+
+    __slots__ = ("columns", "count", "first_seq", "last_seq", "raw", "recovery", "segment", "sender", "service")
+
+    def __init__(self, raw: bytes, segment: int, count: int, first_seq: int, sender: NodeKey, flags: int) -> None:
+        self.raw = raw
+        self.segment = segment
+        self.count = count
+        self.first_seq = first_seq
+        self.last_seq = first_seq + count - 1
+        self.sender = sender
+        self.service = Service.SAFE if flags & _SAFE else Service.AGREED
+        self.recovery = flags & _RECOVERY != 0
+        self.columns = flags & _COLUMNS
+
+    def packet(self, seq: int) -> bytes:
+        """The bytes of one packet, as needed to retransmit it."""
+        at = (seq - self.first_seq) * self.segment
+        return self.raw[at : at + self.segment]
+
+    def packets(self, first: int, last: int) -> bytes:
+        """The bytes of packets `first` to `last`, both included."""
+        at = (first - self.first_seq) * self.segment
+        return self.raw[at : at + (last - first + 1) * self.segment]
+
+    def __repr__(self) -> str:
+        return f"Train({self.first_seq}..{self.last_seq} {self.service.name})"
+
+
+def ring_prefix(ring: RingId) -> bytes:
+    """The first bytes of every data packet of `ring`."""
+    return _RING.pack(MAGIC, VERSION, PacketKind.DATA, ring.number, ring_digest(ring))
+
+
+def pack_tail(sender: int, seq: int, first: int, stamp: int, flags: int, count: int) -> bytes:
+    """The header behind the ring prefix."""
+    return _TAIL.pack(sender, seq, first, stamp, flags, count)
+
+
+def sender_of(data: bytes) -> NodeKey:
+    """The sender key of a data packet whose header is complete."""
+    return NodeKey(int.from_bytes(data[20:28], "little"))
+
+
+@lru_cache(maxsize=512)
+def _lengths(count: int) -> Struct:
+    return Struct(f"<{count}H")
+
+
+@lru_cache(maxsize=256)
+def _headers(segment: int, count: int) -> Struct:
+    """Reads ring, sender, seq, flags and count of `count` packets in one call."""
+    gap = segment - HEADER_BYTES
+    return Struct("<" + f"{gap}x".join(["20sQQ16xHH"] * count))
+
+
+def entry_lengths(data: bytes, at: int, count: int) -> tuple[int, ...]:
+    """The lengths column of the packet that begins at `at`."""
+    return _lengths(count).unpack_from(data, at + HEADER_BYTES)
+
+
+def check_packet(data: bytes, at: int, end: int) -> tuple[int, int, int]:
+    """Refuses the data packet in `data[at:end]` unless it is whole and consistent. Gives sender, seq and flags."""
+    if end - at < HEADER_BYTES:
+        raise Truncated(f"a data packet of {end - at} bytes is shorter than its header")
+    sender, seq, first, _stamp, flags, count = _TAIL.unpack_from(data, at + RING_BYTES)
+    if not 0 < seq <= SEQ_MAX or first > SEQ_MAX or not sender:
+        raise Malformed(f"data packet with seq {seq}, first {first}, sender {sender}")
+    if flags & ~_FLAGS_ALL:
+        raise Malformed(f"data packet with unknown flags {flags:#x}")
+    _check_columns(data, at, end, flags, count)
+    return sender, seq, flags
+
+
+def _check_columns(data: bytes, at: int, end: int, flags: int, count: int) -> None:
+    columns = 2 + 4 * ((flags & _COLUMNS).bit_count())
+    body = at + HEADER_BYTES + columns * count
+    if not count or body > end:
+        raise Truncated(f"data packet of {end - at} bytes with {count} entries")
+    lengths = _lengths(count).unpack_from(data, at + HEADER_BYTES)
+    slack = end - body - sum(lengths)
+    if not 0 <= slack <= PADDING_MAX:
+        raise Malformed(f"data packet whose entries differ from its size by {slack} bytes")
+    if flags & _PIECES and (
+        (flags & Flag.CONTINUES and not lengths[0]) or (flags & Flag.UNFINISHED and not lengths[-1])
+    ):
+        raise Malformed("data packet with an empty piece of a message")
+
+
+def parse_train(data: bytes, segment: int) -> Train | None:
+    """The whole of `data` as one Train if it is one; None if it has to be looked at packet by packet.
+
+    Equal rings, senders, consecutive sequence numbers and plain flags are checked for all packets with one call of
+    `unpack_from`. The lengths columns are compared with the one before first, since a burst of equal messages
+    repeats it.
+    """
+    size = len(data)
+    count = -(-size // segment)
+    if count == 1:
+        sender, seq, flags = check_packet(data, 0, size)
+        return Train(data, segment, 1, seq, NodeKey(sender), flags)
+    if segment < HEADER_BYTES or size - (count - 1) * segment < HEADER_BYTES:
+        return None
+    fields = _headers(segment, count).unpack_from(data)
+    rings, senders, seqs, flags, counts = fields[0::5], fields[1::5], fields[2::5], fields[3::5], fields[4::5]
+    first_seq, kept = seqs[0], flags[0] & _KEPT
+    if (
+        rings.count(rings[0]) != count
+        or senders.count(senders[0]) != count
+        or seqs != tuple(range(first_seq, first_seq + count))
+        or not senders[0]
+        or not 0 < first_seq <= SEQ_MAX - count
+    ):
+        return None
+    at = previous = 0
+    previous_entries = -1
+    for entries, flag in zip(counts, flags, strict=True):
+        if flag & _KEPT != kept or flag & ~_FLAGS_ALL:
+            return None
+        end = at + segment
+        table = at + HEADER_BYTES
+        # A full packet with the same number of plain entries and the same column as the one before needs no sum.
+        if (
+            entries != previous_entries
+            or flag & (_COLUMNS | _PIECES)
+            or end > size
+            or data[table : table + 2 * entries] != data[previous : previous + 2 * entries]
+        ):
+            _check_columns(data, at, min(end, size), flag, entries)
+            previous_entries = entries if not flag & _COLUMNS else -1
+        previous = table
+        at = end
+    return Train(data, segment, count, first_seq, NodeKey(senders[0]), kept)
+
+
+def split_packets(data: bytes, segment: int) -> Iterator[bytes]:
+    """The packets of a train that is not one Train, each on its own."""
+    for at in range(0, len(data), segment):
+        yield data[at : at + segment]
+
+
+def is_data(data: bytes) -> bool:
+    return packet_kind(data) == PacketKind.DATA
