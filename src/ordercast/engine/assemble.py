@@ -60,9 +60,7 @@ class Batch:
         """Key, headers and data of each message."""
         at = 0
         none = [None] * len(self.lengths)
-        for length, key, head in zip(
-            self.lengths, self.key_lengths or none, self.header_lengths or none, strict=True
-        ):
+        for length, key, head in zip(self.lengths, self.key_lengths or none, self.header_lengths or none, strict=True):
             middle = at + (key or 0)
             data = middle + (head or 0)
             end = at + length
@@ -165,9 +163,7 @@ class Assembler:
             raise Malformed(f"a message of more than {self.message_bytes_max} bytes")
 
 
-def _read_columns(
-    raw: bytes, at: int, flags: int, count: int, keys: list[int | None], heads: list[int | None]
-) -> int:
+def _read_columns(raw: bytes, at: int, flags: int, count: int, keys: list[int | None], heads: list[int | None]) -> int:
     """Appends a packet's key and header columns and tells where its blob begins."""
     column = Struct(f"<{count}I")
     for flag, cells in ((_KEYS, keys), (_HEADERS, heads)):

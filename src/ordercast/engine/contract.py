@@ -173,7 +173,7 @@ class Report:
 
 @dataclass(slots=True)
 class Left:
-    """The announced leave is complete: everything that this process originated is received by all members. Stop the engine."""
+    """The announced leave is complete: all members have what this process originated. Stop the engine."""
 
 
 Effect = Broadcast | Unicast | Persist | Originated | Deliver | Install | Report | Left

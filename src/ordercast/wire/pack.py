@@ -53,7 +53,6 @@ class _Chunk:
         return body
 
 
-
 class Burst:
     """What one visit of the token sends: `count` packets in `data`, each `segment` bytes but the last of each stretch.
 
@@ -78,14 +77,14 @@ class Packer:
     a change of ring calls for: its earlier pieces are in a ring that will never see the last one.
     """
 
-    def __init__(self, sender: NodeKey, packet_bytes: int, *, flags: Flag = Flag(0)) -> None:
+    def __init__(self, sender: NodeKey, packet_bytes: int, *, flags: int = 0) -> None:
         if not PACKET_BYTES_MIN <= packet_bytes <= PACKET_BYTES_MAX:
             raise ValueError(f"packets of {packet_bytes} bytes: allowed are {PACKET_BYTES_MIN} to {PACKET_BYTES_MAX}")
         self.sender = sender
         self.packet_bytes = packet_bytes
         self.messages = 0
         self.bytes = 0
-        self._flags = int(flags)
+        self._flags = flags
         self._chunks: deque[_Chunk] = deque()
         self._next_number = 1
 
@@ -122,7 +121,7 @@ class Packer:
             self._chunks[0].offset = 0
 
     def burst(self, prefix: bytes, first_seq: int, packets_max: int) -> Burst:
-        """Takes up to `packets_max` packets off the queue; `prefix` is the ring's, `first_seq` the first free number."""
+        """Takes up to `packets_max` packets off the queue, for the ring of `prefix`, numbered from `first_seq`."""
         burst = Burst(self._next_number)
         parts: list[bytes] = []
         seq = first_seq

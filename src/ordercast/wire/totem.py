@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from struct import Struct
 
 from ordercast.wire.ids import NAME_BYTES_MAX, NO_NODE, NodeId, NodeKey, RingId, ring_digest
@@ -143,13 +144,16 @@ def decode_join(data: bytes) -> Join:
     return Join(sender, frozenset(names), failed, ring_seq, attempts)
 
 
+NO_RING = RingId(0, NodeId("-"))
+
+
 @dataclass(slots=True)
 class CommitEntry:
     """A member's entry in the Commit token's memb_list (§6.1)."""
 
     name: NodeId
     filled: bool = False
-    old_ring: RingId = RingId(0, NodeId("-"))
+    old_ring: RingId = NO_RING
     my_aru: int = 0
     high_delivered: int = 0
     received_flg: bool = False
@@ -159,7 +163,7 @@ class CommitEntry:
 
 @dataclass(slots=True)
 class CommitToken:
-    """The Commit token (§6.1). Its first entry is the representative's, whose name and nonce make the ring's identifier."""
+    """The Commit token (§6.1). Its first entry is the representative's, whose name and nonce identify the ring."""
 
     ring_number: int
     nonce: int
@@ -322,6 +326,15 @@ def check_name(name: str) -> NodeId:
     return NodeId(name)
 
 
+@lru_cache(maxsize=4096)
+def _decode_name(text: bytes) -> NodeId:
+    try:
+        return check_name(text.decode())
+    except UnicodeDecodeError as error:
+        raise Malformed("a name that is not UTF-8") from error
+
+
+@lru_cache(maxsize=4096)
 def _name(name: str) -> bytes:
     text = name.encode()
     return bytes((len(text),)) + text
@@ -353,11 +366,7 @@ class _Reader:
         return piece
 
     def name(self) -> NodeId:
-        size = self.bytes(1)[0]
-        try:
-            return check_name(self.bytes(size).decode())
-        except UnicodeDecodeError as error:
-            raise Malformed("a name that is not UTF-8") from error
+        return _decode_name(self.bytes(self.bytes(1)[0]))
 
     def names(self, count: int) -> list[NodeId]:
         if not 1 <= count <= MEMBERS_MAX:

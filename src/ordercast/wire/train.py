@@ -37,7 +37,7 @@ from functools import lru_cache
 from struct import Struct
 
 from ordercast.wire.ids import NodeKey, RingId, Service, ring_digest
-from ordercast.wire.layout import MAGIC, SEQ_MAX, VERSION, Malformed, PacketKind, Truncated, packet_kind
+from ordercast.wire.layout import MAGIC, SEQ_MAX, VERSION, Malformed, PacketKind, Truncated
 
 HEADER = Struct("<2sBBQQQQQQHH")
 HEADER_BYTES = HEADER.size
@@ -63,11 +63,12 @@ class Flag(IntFlag):
     """The entries are packets of an old ring, retransmitted during recovery."""
 
 
-_FLAGS_ALL = sum(Flag)
+_FLAGS_ALL = int(sum(Flag))
 _SAFE, _RECOVERY = int(Flag.SAFE), int(Flag.RECOVERY)
 _COLUMNS = int(Flag.KEYS | Flag.HEADERS)
 _KEPT = _SAFE | _RECOVERY | _COLUMNS
-_PIECES = int(Flag.CONTINUES | Flag.UNFINISHED)
+_CONSTANT = ~int(Flag.CONTINUES | Flag.UNFINISHED)
+"""What must be the same in all packets of a train: the kept flags set alike, and the unknown ones not set."""
 
 
 class Train:
@@ -76,7 +77,7 @@ class Train:
     Each has `segment` bytes but the last, which may be shorter.
     """
 
-    __slots__ = ("columns", "count", "first_seq", "last_seq", "raw", "recovery", "segment", "sender", "service")
+    __slots__ = ("columns", "count", "direct", "first_seq", "last_seq", "raw", "recovery", "segment", "sender", "service")
 
     def __init__(self, raw: bytes, segment: int, count: int, first_seq: int, sender: NodeKey, flags: int) -> None:
         self.raw = raw
@@ -88,6 +89,8 @@ class Train:
         self.service = Service.SAFE if flags & _SAFE else Service.AGREED
         self.recovery = flags & _RECOVERY != 0
         self.columns = flags & _COLUMNS
+        self.direct = not flags & (_SAFE | _RECOVERY)
+        """Its messages are for the application, and agreed: in their turn they are delivered on sight."""
 
     def packet(self, seq: int) -> bytes:
         """The bytes of one packet, as needed to retransmit it."""
@@ -123,6 +126,11 @@ def _lengths(count: int) -> Struct:
     return Struct(f"<{count}H")
 
 
+_ENTRIES_PLAIN = 256
+_UNPACK_LENGTHS = [Struct(f"<{count}H").unpack_from for count in range(_ENTRIES_PLAIN + 1)]
+"""For packets of up to so many entries, without a call of Python code in between."""
+
+
 @lru_cache(maxsize=256)
 def _headers(segment: int, count: int) -> Struct:
     """Reads ring, sender, seq, flags and count of `count` packets in one call."""
@@ -144,42 +152,41 @@ def check_packet(data: bytes, at: int, end: int) -> tuple[int, int, int]:
         raise Malformed(f"data packet with seq {seq}, first {first}, sender {sender}")
     if flags & ~_FLAGS_ALL:
         raise Malformed(f"data packet with unknown flags {flags:#x}")
-    _check_columns(data, at, end, flags, count)
+    if flags & _COLUMNS or not 0 < count <= _ENTRIES_PLAIN or end - at < HEADER_BYTES + 2 * count:
+        _check_columns(data, at, end, flags, count)
+    else:
+        slack = end - at - HEADER_BYTES - 2 * count - sum(_UNPACK_LENGTHS[count](data, at + HEADER_BYTES))
+        if not 0 <= slack <= PADDING_MAX:
+            raise Malformed(f"data packet whose entries differ from its size by {slack} bytes")
     return sender, seq, flags
 
 
 def _check_columns(data: bytes, at: int, end: int, flags: int, count: int) -> None:
-    columns = 2 + 4 * ((flags & _COLUMNS).bit_count())
-    body = at + HEADER_BYTES + columns * count
+    body = at + HEADER_BYTES + (2 + 4 * (flags & _COLUMNS).bit_count()) * count
     if not count or body > end:
         raise Truncated(f"data packet of {end - at} bytes with {count} entries")
-    lengths = _lengths(count).unpack_from(data, at + HEADER_BYTES)
-    slack = end - body - sum(lengths)
+    slack = end - body - sum(_lengths(count).unpack_from(data, at + HEADER_BYTES))
     if not 0 <= slack <= PADDING_MAX:
         raise Malformed(f"data packet whose entries differ from its size by {slack} bytes")
-    if flags & _PIECES and (
-        (flags & Flag.CONTINUES and not lengths[0]) or (flags & Flag.UNFINISHED and not lengths[-1])
-    ):
-        raise Malformed("data packet with an empty piece of a message")
 
 
 def parse_train(data: bytes, segment: int) -> Train | None:
     """The whole of `data` as one Train if it is one; None if it has to be looked at packet by packet.
 
     Equal rings, senders, consecutive sequence numbers and plain flags are checked for all packets with one call of
-    `unpack_from`. The lengths columns are compared with the one before first, since a burst of equal messages
-    repeats it.
+    `unpack_from`; what is left per packet is the sum of its lengths column.
     """
     size = len(data)
     count = -(-size // segment)
     if count == 1:
         sender, seq, flags = check_packet(data, 0, size)
         return Train(data, segment, 1, seq, NodeKey(sender), flags)
-    if segment < HEADER_BYTES or size - (count - 1) * segment < HEADER_BYTES:
+    tail = (count - 1) * segment
+    if segment < HEADER_BYTES or size - tail < HEADER_BYTES:
         return None
     fields = _headers(segment, count).unpack_from(data)
-    rings, senders, seqs, flags, counts = fields[0::5], fields[1::5], fields[2::5], fields[3::5], fields[4::5]
-    first_seq, kept = seqs[0], flags[0] & _KEPT
+    rings, senders, seqs, flags_of, counts = fields[0::5], fields[1::5], fields[2::5], fields[3::5], fields[4::5]
+    first_seq, kept = seqs[0], flags_of[0] & _KEPT
     if (
         rings.count(rings[0]) != count
         or senders.count(senders[0]) != count
@@ -188,24 +195,17 @@ def parse_train(data: bytes, segment: int) -> Train | None:
         or not 0 < first_seq <= SEQ_MAX - count
     ):
         return None
-    at = previous = 0
-    previous_entries = -1
-    for entries, flag in zip(counts, flags, strict=True):
-        if flag & _KEPT != kept or flag & ~_FLAGS_ALL:
+    at = 0
+    for entries, flag in zip(counts, flags_of, strict=True):
+        if flag & _CONSTANT != kept:
             return None
-        end = at + segment
-        table = at + HEADER_BYTES
-        # A full packet with the same number of plain entries and the same column as the one before needs no sum.
-        if (
-            entries != previous_entries
-            or flag & (_COLUMNS | _PIECES)
-            or end > size
-            or data[table : table + 2 * entries] != data[previous : previous + 2 * entries]
-        ):
-            _check_columns(data, at, min(end, size), flag, entries)
-            previous_entries = entries if not flag & _COLUMNS else -1
-        previous = table
-        at = end
+        if kept or not 0 < entries <= _ENTRIES_PLAIN or at == tail:
+            _check_columns(data, at, min(at + segment, size), flag, entries)
+        else:
+            slack = segment - HEADER_BYTES - 2 * entries - sum(_UNPACK_LENGTHS[entries](data, at + HEADER_BYTES))
+            if not 0 <= slack <= PADDING_MAX:
+                raise Malformed(f"data packet whose entries differ from its size by {slack} bytes")
+        at += segment
     return Train(data, segment, count, first_seq, NodeKey(senders[0]), kept)
 
 
@@ -213,7 +213,3 @@ def split_packets(data: bytes, segment: int) -> Iterator[bytes]:
     """The packets of a train that is not one Train, each on its own."""
     for at in range(0, len(data), segment):
         yield data[at : at + segment]
-
-
-def is_data(data: bytes) -> bool:
-    return packet_kind(data) == PacketKind.DATA

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ordercast.engine.contract import Effect, Submission
 from ordercast.engine.totem import links
 from ordercast.engine.totem.shifts import persist_ring_number
-from ordercast.engine.totem.state import NEVER, RING_NUMBER_KEY, RING_NUMBER_STEP, Event, Phase, State, TotemConfig
+from ordercast.engine.totem.state import NEVER, RING_NUMBER_KEYS, RING_NUMBER_STEP, Event, Phase, State, TotemConfig
 from ordercast.engine.totem.table import rows
 from ordercast.wire.ids import NodeId
 from ordercast.wire.layout import Malformed, PacketKind, WireError, packet_kind
@@ -41,15 +41,22 @@ class Totem:
     def __init__(
         self, name: str, config: TotemConfig | None = None, *, stored: dict[str, bytes] | None = None, nonce: int = 0
     ) -> None:
-        number, storage = 0, "new"
-        record = (stored or {}).get(RING_NUMBER_KEY)
-        if record is not None:
+        number, slot, storage = 0, 0, "new"
+        for at, key in enumerate(RING_NUMBER_KEYS):
+            record = (stored or {}).get(key)
+            if record is None:
+                continue
             try:
-                number, nonce = decode_ring_record(record)
-                storage = "kept"
+                found, found_nonce = decode_ring_record(record)
             except WireError:
-                storage = "damaged"
+                storage = "damaged" if storage == "new" else storage
+                continue
+            storage = "kept"
+            if found > number:
+                number, nonce, slot = found, found_nonce, at
         self.state = State(check_name(name), config or TotemConfig(), number + RING_NUMBER_STEP, nonce, rows())
+        # The record that holds the number is not the next to be overwritten.
+        self.state.writes = slot
         self.state.report("storage", storage, number=number)
         self._behind_us = 0
         """How far the host's clock has jumped back: the engine's time never does."""
@@ -61,9 +68,7 @@ class Totem:
     @property
     def deadline(self) -> int | None:
         s = self.state
-        earliest = min(
-            s.token_retransmission_at, s.hold_at, s.token_loss_at, s.join_at, s.consensus_at, s.beacon_at
-        )
+        earliest = min(s.token_retransmission_at, s.hold_at, s.token_loss_at, s.join_at, s.consensus_at, s.beacon_at)
         return None if earliest >= NEVER else earliest - self._behind_us
 
     @property
@@ -205,7 +210,7 @@ class Totem:
             s.row[Event.FOREIGN_MESSAGE](s, beacon.sender)
 
     def _from_another(self, sender: NodeId) -> bool:
-        """Whether a packet that names its sender may count: not one with my own name, nor with a name whose key is taken."""
+        """Whether a packet that names its sender may count: not one with my own name or with a key that is taken."""
         s = self.state
         if sender == s.name:
             s.report("name_conflict", "a packet of another process with this name")

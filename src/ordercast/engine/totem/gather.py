@@ -21,9 +21,7 @@ def foreign_message_received(s: State, sender: NodeId) -> None:
 def join_received(s: State, join: Join) -> None:
     if s.my_proc_set == join.proc_set and s.my_fail_set == join.fail_set:
         note_consensus(s, join)
-    elif join.proc_set <= s.my_proc_set and join.fail_set <= s.my_fail_set:
-        return
-    elif join.sender in s.my_fail_set:
+    elif (join.proc_set <= s.my_proc_set and join.fail_set <= s.my_fail_set) or join.sender in s.my_fail_set:
         return
     elif merge_join(s, join):
         shift_to_gather(s, Reason.JOIN)
@@ -50,9 +48,7 @@ def failures_believed(s: State, join: Join) -> frozenset[NodeId]:
     if join.sender in s.ring.members:
         return join.fail_set
     return frozenset(
-        name
-        for name in join.fail_set
-        if name not in s.ring.members or s.heard_us.get(name, -NEVER) < s.gather_since
+        name for name in join.fail_set if name not in s.ring.members or s.heard_us.get(name, -NEVER) < s.gather_since
     )
 
 
@@ -99,9 +95,7 @@ def join_timeout_expired(s: State, _event: object = None) -> None:
 
 
 def broadcast_join(s: State) -> None:
-    packet = Join(
-        s.name, frozenset(s.my_proc_set), frozenset(s.my_fail_set), s.highest_number, s.attempts
-    ).encode()
+    packet = Join(s.name, frozenset(s.my_proc_set), frozenset(s.my_fail_set), s.highest_number, s.attempts).encode()
     s.joined_us = s.now
     s.join_at = s.now + s.config.join_timeout_us
     s.emit(Broadcast(packet, len(packet)))

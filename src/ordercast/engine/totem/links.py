@@ -9,7 +9,8 @@ starts another vain attempt. So:
 - A process that was heard while a ring formed without it becomes a *suspect* of the members of that ring. In the
   Operational state Joins and foreign messages of a suspect are ignored...
 - ...until beacons newer than the suspicion show that every member of my ring and every member of its ring hear each
-  other both ways, and until a pause is over that doubles with every attempt that failed all the same.
+  other both ways. A process does not itself start another attempt before a pause is over, which doubles with every
+  attempt that failed all the same; it does join one that the other side starts.
 
 A process that was silent while the ring formed (crashed, partitioned) is not suspected, so that crashes and healed
 partitions cost no delay.
@@ -78,9 +79,14 @@ def suspect(s: State, name: NodeId) -> None:
 def is_suspect(s: State, name: NodeId) -> bool:
     """Whether a merge with `name` would be in vain as far as the beacons tell."""
     suspicion = s.suspects.get(name)
-    if suspicion is None:
-        return False
-    return s.now < suspicion.not_before_us or not _connected(s, name, suspicion.since_us)
+    return suspicion is not None and not _connected(s, name, suspicion.since_us)
+
+
+def must_wait(s: State, name: NodeId) -> bool:
+    """Whether I should not start a merge with `name` now. One that it starts is another matter: were both sides to wait
+    their own pauses out, neither would ever find the other ready."""
+    suspicion = s.suspects.get(name)
+    return suspicion is not None and s.now < suspicion.not_before_us
 
 
 def _connected(s: State, name: NodeId, since_us: int) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ordercast.engine.contract import Broadcast, Deliver, Left, Originated, Unicast
+from ordercast.engine.contract import Broadcast, Deliver, Left, Originated, Run, Unicast
 from ordercast.engine.totem import gather, links
 from ordercast.engine.totem.flow import transmits_allowed
 from ordercast.engine.totem.shifts import set_phase, shift_to_gather
@@ -162,7 +162,7 @@ def broadcast_new_messages(s: State, ring: Ring, token: Token, allowed: int) -> 
         return 0
     burst = s.new_message_queue.burst(ring.prefix, token.seq + 1, allowed)
     if burst.finished:
-        s.emit(Originated(ring.id.text, burst.first, burst.finished))
+        s.emit(Originated(ring.text, burst.first, burst.finished))
     broadcast_own(s, ring, burst.stretches)
     token.seq += burst.count
     ring.last_own_seq = token.seq
@@ -201,7 +201,8 @@ def merge_ranges(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> list[tup
 def forward_token(s: State, ring: Ring, token: Token) -> None:
     """Increments token_seq, sends the token on and starts the two token timers."""
     token.token_seq += 1
-    ring.my_token_seq = token.token_seq
+    # In a ring of one nobody else increments token_seq before the token comes back.
+    ring.my_token_seq = token.token_seq if ring.size > 1 else token.token_seq - 1
     ring.forwarded = token.encode()
     ring.forwarded_seq = token.seq
     ring.forwarded_idle = token.idle
@@ -218,7 +219,7 @@ def arm_token_retransmission(s: State, ring: Ring) -> None:
 
 
 def _is_idle(s: State, ring: Ring, token: Token, sent: int) -> bool:
-    """Only the representative finds the ring idle, when its last two rotations showed nothing to do; anyone may object."""
+    """Only the representative finds the ring idle, after two rotations with nothing to do; anyone may object."""
     if s.phase is not Phase.OPERATIONAL or s.leaving or sent or s.new_message_queue.messages:
         return False
     quiet = token.aru == token.seq and not token.backlog
@@ -248,7 +249,12 @@ def regular_message_received(s: State, train: Train) -> None:
     if train.last_seq > ring.forwarded_seq:
         # Erratum 13: only a message sent after my token shows that the token arrived.
         s.token_retransmission_at = NEVER
-    deliver(s, ring)
+    if train.direct and ring.my_aru == train.last_seq and ring.delivered == train.first_seq - 1:
+        # The common case: the train is all that can be delivered now.
+        ring.delivered = train.last_seq
+        s.effects.append(Deliver(ring.text, [Run(train, 0, train.count)]))
+    else:
+        deliver(s, ring)
 
 
 def deliver(s: State, ring: Ring) -> None:
@@ -256,7 +262,7 @@ def deliver(s: State, ring: Ring) -> None:
     if ring.delivered < ring.my_aru:
         runs = ring.take_deliverable()
         if runs:
-            s.emit(Deliver(ring.id.text, runs))
+            s.emit(Deliver(ring.text, runs))
 
 
 def token_loss_timeout_expired(s: State, _event: object = None) -> None:
@@ -279,7 +285,7 @@ def token_retransmission_timeout_expired(s: State, _event: object = None) -> Non
 
 
 def foreign_message_received(s: State, sender: NodeId) -> None:
-    if links.is_suspect(s, sender):
+    if links.is_suspect(s, sender) or links.must_wait(s, sender):
         return
     s.my_proc_set.add(sender)
     s.heard_us.setdefault(sender, s.now)

@@ -142,5 +142,3 @@ def token_retransmission_timeout_expired(s: State, _event: object = None) -> Non
         commit.token_retransmission_timeout_expired(s)
     else:
         operational.token_retransmission_timeout_expired(s)
-
-

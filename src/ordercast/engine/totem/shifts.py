@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ordercast.engine.contract import Deliver, Install, Kind, Persist, Run, Unicast, View
 from ordercast.engine.totem import links
-from ordercast.engine.totem.state import NEVER, RING_NUMBER_KEY, Phase, Reason, Ring, State
+from ordercast.engine.totem.state import NEVER, RING_NUMBER_KEYS, Phase, Reason, Ring, State
 from ordercast.wire.ids import NO_NODE, NodeId
 from ordercast.wire.totem import CommitToken, encode_ring_record
 
@@ -72,7 +72,8 @@ def shift_to_commit(s: State, token: CommitToken, reason: Reason) -> None:
 def persist_ring_number(s: State) -> None:
     s.writes += 1
     s.pending_write = s.writes
-    s.emit(Persist(s.writes, RING_NUMBER_KEY, encode_ring_record(s.highest_number, s.nonce)))
+    key = RING_NUMBER_KEYS[s.writes % 2]
+    s.emit(Persist(s.writes, key, encode_ring_record(s.highest_number, s.nonce)))
 
 
 def forward_commit_token(s: State) -> None:
@@ -95,7 +96,9 @@ def shift_to_recovery(s: State, token: CommitToken) -> None:
     transitional = [entry for entry in token.memb_list if entry.old_ring == s.ring.id]
     trans_memb = frozenset(entry.name for entry in transitional)
     assert s.name in trans_memb
-    assert not s.my_trans_memb or trans_memb <= s.my_trans_memb, "the transitional membership grew before an installation"
+    assert not s.my_trans_memb or trans_memb <= s.my_trans_memb, (
+        "the transitional membership grew before an installation"
+    )
     s.my_trans_memb = trans_memb
     s.retrans_message_queue = {}
     s.retrans_packer = s.new_packer()
@@ -129,7 +132,7 @@ def shift_to_operational(s: State) -> None:
     set_phase(s, Phase.OPERATIONAL, Reason.INSTALLED)
     runs = new.take_deliverable()
     if runs:
-        s.emit(Deliver(new.id.text, runs))
+        s.emit(Deliver(new.text, runs))
 
 
 def become_member(s: State, new: Ring) -> None:
@@ -185,13 +188,13 @@ def deliverable_in_transitional(s: State, old: Ring) -> list[Run]:
 
 
 def regular_view(ring: Ring) -> View:
-    return View(Kind.REGULAR, ring.id.text, ring.number, ring.members)
+    return View(Kind.REGULAR, ring.text, ring.number, ring.members)
 
 
 def transitional_view(s: State, new: Ring) -> View:
     """Erratum 2: named after the ring it leads to and its lowest member, which no other one shares."""
     members: tuple[NodeId, ...] = tuple(sorted(s.my_trans_memb))
-    return View(Kind.TRANSITIONAL, f"{new.id.text}/{members[0]}", new.number - 1, members)
+    return View(Kind.TRANSITIONAL, f"{new.text}/{members[0]}", new.number - 1, members)
 
 
 def stalled_member(s: State) -> NodeId | None:

@@ -23,8 +23,8 @@ from ordercast.wire.train import Flag, Train, ring_prefix
 NEVER = 2**62
 """A deadline that does not come."""
 
-RING_NUMBER_KEY = "ring"
-"""The key of the one record on stable storage."""
+RING_NUMBER_KEYS = ("ring.0", "ring.1")
+"""The two records on stable storage, written in turn: a write that is torn leaves the one before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,9 @@ class TotemConfig:
 
     def __post_init__(self) -> None:
         if self.token_hold_us + self.token_retransmission_timeout_us >= self.token_loss_timeout_us:
-            raise ValueError("token_hold_us and token_retransmission_timeout_us together must stay below token_loss_timeout_us")
+            raise ValueError(
+                "token_hold_us and token_retransmission_timeout_us together must stay below token_loss_timeout_us"
+            )
         if not 0 < self.max_messages <= self.window_size:
             raise ValueError("max_messages must be positive and at most window_size")
 
@@ -160,11 +162,13 @@ class Ring:
         "representative",
         "safe_seq",
         "stall_owner",
+        "text",
         "window",
     )
 
     def __init__(self, ring_id: RingId, members: tuple[NodeId, ...], me: NodeId, window: int) -> None:
         self.id = ring_id
+        self.text = ring_id.text
         self.number = ring_id.number
         self.digest = ring_digest(ring_id)
         self.prefix = ring_prefix(ring_id)
@@ -210,9 +214,17 @@ class Ring:
         return token.ring_number == self.number and token.ring_digest == self.digest
 
     def add(self, train: Train) -> int:
-        """Takes the packets of a train that are new; tells how many were. Only the newest of them is looked up twice."""
+        """Takes the packets of a train that are new and tells how many were."""
         first, last = train.first_seq, train.last_seq
         if first > self.high_seq:
+            if first == self.my_aru + 1:
+                # The common case: it follows what is there.
+                if first == last:
+                    self.received[first] = train
+                else:
+                    self.received.update(dict.fromkeys(range(first, last + 1), train))
+                self.high_seq = self.my_aru = last
+                return train.count
             self.received.update(dict.fromkeys(range(first, last + 1), train))
             self.high_seq = last
             new = train.count
@@ -250,7 +262,7 @@ class Ring:
         return ranges
 
     def take_deliverable(self) -> list[Run]:
-        """The runs that can be delivered now, in order: up to my_aru, and up to the first safe message that is not safe.
+        """The runs that can be delivered now: up to my_aru, and up to the first safe message that is not safe yet.
 
         An agreed message never overtakes an undelivered safe one (erratum 12).
         """
@@ -271,10 +283,12 @@ class Ring:
 
     def discard_safe(self) -> None:
         """What is safe and delivered will never be asked for again."""
-        received = self.received
-        for seq in range(self.low_seq, min(self.safe_seq, self.delivered) + 1):
-            del received[seq]
-        self.low_seq = max(self.low_seq, min(self.safe_seq, self.delivered) + 1)
+        end = min(self.safe_seq, self.delivered) + 1
+        if end > self.low_seq:
+            received = self.received
+            for seq in range(self.low_seq, end):
+                del received[seq]
+            self.low_seq = end
 
 
 class State:
@@ -313,6 +327,7 @@ class State:
         """As a representative I have made the first regular token from the Commit token (bug 5: once only)."""
         self.pending_write: int | None = None
         self.writes = 0
+        """Durable writes begun; its parity tells which record is next."""
         self.attempts = 0
         self.attempted: frozenset[NodeId] = frozenset()
 
@@ -356,13 +371,22 @@ class State:
         self.directory: dict[NodeKey, NodeId] = {self.key: name}
         """Names by their keys, as far as heard: bounded by DIRECTORY_MAX."""
         self.heard_us: dict[NodeId, int] = {}
-        """When a packet last came directly from this process (Join, beacon, leave; never a message, which anyone may retransmit)."""
+        """When a Join, a beacon or a leave last came directly from this process; anyone may retransmit its messages."""
         self.beacons: dict[NodeId, tuple[int, Beacon]] = {}
         self.suspects: dict[NodeId, Suspect] = {}
         self.past_rings: dict[int, None] = {}
         """Digests of the rings that I was in lately: their late messages are stale, not foreign."""
         self.counters: dict[str, int] = dict.fromkeys(
-            ("malformed", "redundant_tokens", "token_retransmissions", "retransmissions", "duplicates", "stale", "views"), 0
+            (
+                "malformed",
+                "redundant_tokens",
+                "token_retransmissions",
+                "retransmissions",
+                "duplicates",
+                "stale",
+                "views",
+            ),
+            0,
         )
 
     def emit(self, effect: Effect) -> None:
@@ -376,7 +400,7 @@ class State:
         return frozenset(self.my_proc_set - self.my_fail_set)
 
     def new_packer(self) -> Packer:
-        return Packer(self.key, self.config.packet_bytes, flags=Flag.RECOVERY)
+        return Packer(self.key, self.config.packet_bytes, flags=int(Flag.RECOVERY))
 
 
 @dataclass(slots=True)

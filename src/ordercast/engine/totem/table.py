@@ -7,10 +7,10 @@ in every state it is noted (see `links`), and one of another ring becomes the ev
 
 from __future__ import annotations
 
-from ordercast.engine.totem import commit, gather, operational, recovery
-from ordercast.engine.totem.shifts import become_member, regular_view, set_phase, shift_to_gather
-from ordercast.engine.totem.state import Event, Handler, Phase, Reason, Ring, Rows, State
 from ordercast.engine.contract import Install
+from ordercast.engine.totem import commit, gather, operational, recovery
+from ordercast.engine.totem.shifts import become_member, regular_view, shift_to_gather
+from ordercast.engine.totem.state import Event, Handler, Phase, Reason, Ring, Rows, State
 from ordercast.wire.ids import RingId
 
 
@@ -117,7 +117,7 @@ _RECOVERY: dict[Event, Handler] = {
     Event.SUBMIT: _no_ring,
 }
 
-_STARTING: dict[Event, Handler] = {event: _not_mine for event in Event} | {
+_STARTING: dict[Event, Handler] = dict.fromkeys(Event, _not_mine) | {
     Event.TOKEN_LOSS_TIMEOUT: _no_timer,
     Event.TOKEN_RETRANSMISSION_TIMEOUT: _no_timer,
     Event.JOIN_TIMEOUT: _no_timer,
@@ -127,7 +127,7 @@ _STARTING: dict[Event, Handler] = {event: _not_mine for event in Event} | {
     Event.SUBMIT: _no_ring,
 }
 
-_STOPPED: dict[Event, Handler] = {event: _gone for event in Event}
+_STOPPED: dict[Event, Handler] = dict.fromkeys(Event, _gone)
 
 TABLE: dict[Phase, dict[Event, Handler]] = {
     Phase.OPERATIONAL: _OPERATIONAL,

@@ -1,0 +1,106 @@
+"""One run: a schedule on the simulator, its traces through the checker, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import process_time
+
+from ordercast.check import TraceError, check_events
+from ordercast.check.events import Event
+from ordercast.sim.engines import EngineSpec, find_engine
+from ordercast.sim.generate import generate
+from ordercast.sim.record import trace_hash, write_traces
+from ordercast.sim.schedule import Schedule
+from ordercast.sim.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A property that does not hold: one of the checker's, or `engine`, `liveness`, `trace` or `expect`."""
+
+    property: str
+    evidence: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Result:
+    """What came of a run. Plain data, so that it goes through a pipe between processes."""
+
+    seed: int
+    nodes: int
+    violations: list[Violation]
+    trace_hash: str
+    events: int
+    deliveries: int
+    """Packets handed to engines."""
+    faults: dict[str, int] = field(default_factory=dict)
+    views: int = 0
+    messages: int = 0
+    """Messages submitted."""
+    held_back: int = 0
+    virtual_us: int = 0
+    run_s: float = 0.0
+    """Processor time of simulator and engine."""
+    check_s: float = 0.0
+
+    @property
+    def properties(self) -> set[str]:
+        return {violation.property for violation in self.violations}
+
+
+def run_seed(
+    engine: str | EngineSpec,
+    seed: int,
+    *,
+    nodes: int | None = None,
+    trace: Path | None = None,
+    check: bool = True,
+) -> Result:
+    """Expands the seed into a schedule and runs it in this process."""
+    spec = find_engine(engine) if isinstance(engine, str) else engine
+    return run_schedule(generate(seed, engine=spec.name, nodes=nodes), spec, trace=trace, check=check)
+
+
+def run_schedule(
+    schedule: Schedule, spec: EngineSpec | None = None, *, trace: Path | None = None, check: bool = True
+) -> Result:
+    world = make_world(schedule, spec)
+    began = process_time()
+    world.run()
+    ended = process_time()
+    violations = [Violation(name, tuple(evidence)) for name, evidence in world.violations]
+    traces = world.traces
+    if trace is not None:
+        write_traces(trace, traces)
+    if check:
+        violations += check_traces(traces)
+    return Result(
+        schedule.seed,
+        schedule.nodes,
+        violations,
+        trace_hash(traces),
+        sum(map(len, traces.values())),
+        world.delivered,
+        dict(sorted(world.faults.items())),
+        sum(node.log.views for node in world.nodes),
+        world.submitted,
+        world.held_back,
+        world.now,
+        ended - began,
+        process_time() - ended,
+    )
+
+
+def make_world(schedule: Schedule, spec: EngineSpec | None = None, *, keep_reports: bool = False) -> World:
+    spec = spec or find_engine(schedule.engine)
+    return World(schedule, spec.factory(dict(schedule.config)), dict(spec.kinds), keep_reports=keep_reports)
+
+
+def check_traces(traces: Mapping[str, list[Event]]) -> list[Violation]:
+    try:
+        return [Violation(found.property, tuple(found.evidence)) for found in check_events(traces).violations]
+    except TraceError as error:
+        # The engine made the trace unreadable, as by a view with a member that does not exist.
+        return [Violation("trace", (str(error),))]
