@@ -182,7 +182,9 @@ Effect = Broadcast | Unicast | Persist | Originated | Deliver | Install | Report
 class Engine(Protocol):
     """One process's part in one protocol."""
 
-    name: NodeId
+    @property
+    def name(self) -> NodeId:
+        """The process that this is."""
 
     @property
     def deadline(self) -> int | None:

@@ -59,7 +59,7 @@ class Summary:
                 {"seed": seed, "property": name, "evidence": list(evidence)} for seed, name, evidence in self.failed
             ],
             "events": self.events,
-            "events_per_s": round(self.events / self.run_s) if self.run_s else 0,
+            "events_per_s": round(self.events / (self.run_s + self.check_s)) if self.run_s else 0,
             "deliveries": self.deliveries,
             "deliveries_per_s": round(self.deliveries / self.run_s) if self.run_s else 0,
             "messages": self.messages,
