@@ -2,6 +2,6 @@
 
 import sys
 
-from ordercast.cli import main
+from ordercast.cli.main import main
 
 sys.exit(main())

@@ -118,14 +118,15 @@ def tell_story(world: World, console: Console, pause_s: float) -> None:
 
 def views_since(world: World, told: dict[str, int]) -> Iterator[str]:
     """A line for each view that was installed since the last call, with those that installed it."""
-    fresh: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    fresh: dict[tuple[int, str, str, tuple[str, ...]], list[str]] = {}
     for node in world.nodes:
         events = node.log.events
         for event in events[told[node.name] :]:
             if isinstance(event, Conf):
-                fresh.setdefault((event.kind, event.conf, tuple(event.members)), []).append(node.name)
+                number = event.number if isinstance(event.number, int) else 0
+                fresh.setdefault((number, event.kind, event.conf, tuple(event.members)), []).append(node.name)
         told[node.name] = len(events)
-    for (kind, conf, members), names in sorted(fresh.items(), key=lambda item: item[0][0] == "regular"):
+    for (_, kind, conf, members), names in sorted(fresh.items()):
         style, what = ("dim", "transitional") if kind == "transitional" else ("cyan", "view")
         yield (
             f"  [{style}]{world.now / 1e6:5.2f}  {what:<12} {escape(conf):<12} "
