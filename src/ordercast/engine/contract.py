@@ -213,6 +213,9 @@ class Engine(Protocol):
     def timer(self, now: int) -> None:
         """The deadline has passed."""
 
+    def throttle(self, now: int, on: bool) -> None:
+        """The application lags behind: no member may send anything new until it has caught up (`on` False)."""
+
     def leave(self, now: int) -> None:
         """Announce a departure; `Left` follows once it owes nothing."""
 

@@ -136,6 +136,10 @@ class Totem:
         if s.beacon_at <= s.now:
             links.beacon_timeout_expired(s)
 
+    def throttle(self, now: int, on: bool) -> None:
+        self._advance(now)
+        self.state.throttled = on
+
     def leave(self, now: int) -> None:
         self._advance(now)
         s = self.state

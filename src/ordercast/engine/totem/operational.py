@@ -61,7 +61,7 @@ def rest_with_token(s: State, ring: Ring, token: Token) -> bool:
         and not token.backlog
         and not s.leaving
     )
-    stalled = ring.my_aru_count >= STALL_PACE_FROM
+    stalled = ring.my_aru_count >= STALL_PACE_FROM or token.fcc - ring.my_trc > ring.window
     if not idle and not stalled:
         return False
     s.held = token
@@ -90,7 +90,7 @@ def handle_token(s: State, ring: Ring, token: Token, source: Source, before_forw
         my_trc=ring.my_trc,
         backlog=token.backlog,
         my_pbl=ring.my_pbl,
-        my_tbl=packets_waiting(s),
+        my_tbl=0 if s.throttled and s.phase is Phase.OPERATIONAL else packets_waiting(s),
     )
     seq_before = token.seq
     sent = source(s, ring, token, max(allowed - retransmitted, 0))
@@ -108,9 +108,13 @@ def handle_token(s: State, ring: Ring, token: Token, source: Source, before_forw
 
     request_missing(ring, token, seq_before)
     my_tbl = packets_waiting(s)
-    token.fcc = max(token.fcc - ring.my_trc, 0) + sent + retransmitted
+    used = sent + retransmitted
+    if s.throttled and s.phase is Phase.OPERATIONAL:
+        # My application lags: more than a whole window counts as sent, so that for one rotation nobody has any left.
+        used += ring.window + 1
+    token.fcc = max(token.fcc - ring.my_trc, 0) + used
     token.backlog = max(token.backlog - ring.my_pbl, 0) + my_tbl
-    ring.my_trc, ring.my_pbl = sent + retransmitted, my_tbl
+    ring.my_trc, ring.my_pbl = used, my_tbl
     token.idle = _is_idle(s, ring, token, sent + retransmitted)
     ring.previous_aru, ring.forwarded_aru = ring.forwarded_aru, token.aru
     ring.safe_seq = max(ring.safe_seq, min(ring.previous_aru, ring.forwarded_aru))

@@ -53,7 +53,8 @@ class TotemConfig:
     fail_to_rcv_const: int = 50
     """Rotations with an unchanged aru after which its owner is failed (§6.2.1)."""
     stall_pace_us: int = 2_000
-    """Pause of the representative in each rotation while the aru stands still, against a storm of retransmissions."""
+    """Pause of the representative in each rotation while the aru stands still or the window is filled up by a member
+    whose application lags: against a storm of retransmissions, and against a ring that spins in vain."""
     beacon_interval_us: int = 200_000
     attempts_max: int = 3
     """How often one membership may fail to be installed before a member is forced out (§6.2.2)."""
@@ -349,6 +350,8 @@ class State:
 
         self.new_message_queue = Packer(self.key, config.packet_bytes)
         self.leaving = False
+        self.throttled = False
+        """My application lags: I fill the window of flow control up, so that nobody sends."""
         self.held: Token | None = None
         """A token with which I rest, not yet processed."""
         self.hold_is_pace = False
