@@ -96,6 +96,10 @@ LEGAL = {
         {TWO}
         n1: +a!@r a!<n1@r close
         n2: t~n2""",
+    "a safe message in a transitional configuration that a member never installs": f"""
+        {TWO}
+        n1: +a!@r t~n1,n2 a!<n1@t r2=n1,n2 close
+        n2:""",
     "a safe message and a member that leaves": f"""
         {TWO}
         n1: +a!@r a!<n1@r close

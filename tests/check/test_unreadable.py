@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import sys
@@ -54,8 +55,6 @@ LINES = {
 
 def refused(capsys, *arguments):
     """Status 2, nothing on stdout, one line on stderr: returns the line."""
-    import argparse
-
     parser = argparse.ArgumentParser()
     command.add_parser(parser.add_subparsers())
     args = parser.parse_args(["check", *map(str, arguments)])

@@ -12,6 +12,7 @@ from ordercast.check import PROPERTIES, check_events, check_trace
 TWO = joined("n1", "n2")
 THREE = joined("n1", "n2", "n3")
 FOUR = joined("n1", "n2", "n3", "n4")
+FIVE = joined("n1", "n2", "n3", "n4", "n5")
 SIX = joined("n1", "n2", "n3", "n4", "n5", "n6")
 
 TRACES = {
@@ -98,6 +99,13 @@ TRACES = {
         n2: s2=n2 t3~n2 r=n1,n2 t4~n1 close""",
     "E4 an identifier twice, by a restart": """
         n1: s1=n1 recover s1=n1 close""",
+    "E4 an identifier twice, by a restart and with other members": """
+        n1: s1=n1 recover s1=n1,n2 close
+        n2: s2=n2 close""",
+    "E4 an identifier twice, directly": f"""
+        {TWO}
+        n1: r=n1,n2 +a!@r a!<n1@r close
+        n2: a!<n1@r t~n2 r2=n2 close""",
     "E4 two kinds": f"""
         {TWO}
         n1: x~n1,n2 close
@@ -252,6 +260,20 @@ TRACES = {
         n2: t~n1,n2 b<n4@t r2=n1,n2 close
         n3: +a@r
         n4: +b@r""",
+    "E10 a hole in a regular configuration that is legal in the transitional one after it": f"""
+        {FIVE}
+        n1: t~n1 b<n5@t r1=n1 close
+        n2: b<n5@r
+        n3: a<n4@r b<n5@r
+        n4: +a@r
+        n5: +b@r""",
+    "E10 a hole in a transitional one that is legal in another": f"""
+        {FIVE}
+        n1: t~n1 b<n5@t r1=n1 close
+        n2: u~n2,n4 b<n5@u r2=n2,n4 close
+        n3: a<n4@r b<n5@r
+        n4: +a@r
+        n5: +b@r""",
     # E11
     "E11 a member goes on without it": f"""
         {TWO}
@@ -284,6 +306,10 @@ TRACES = {
         n2: leave""",
     "E13 in no configuration": """
         n1: end""",
+    "E13 one is in the next configuration, of the same members": f"""
+        {TWO}
+        n1: t~n1,n2 r2=n1,n2 end
+        n2: end""",
     "E13 together, and one has left it out": f"""
         {TWO}
         n1: end
@@ -302,6 +328,19 @@ TRACES = {
 }
 
 SEVERAL = {
+    "E1 E9 E10 one hole of two is a delivery too early": f"""
+        {FIVE.replace("s1=n1", "s1=n1 a<n4@s1", 1)}
+        n1: b<n5@r close
+        n2: b<n5@r close
+        n3: a<n4@r b<n5@r close
+        n4: +a@r
+        n5: +b@r""",
+    "E1 E8 E9 one without the question had it too early": f"""
+        {FOUR.replace("s1=n1", "s1=n1 a<n3@s1", 1)}
+        n1: t1~n1 b<n3@t1 r1=n1 close
+        n2: t2~n2 b<n3@t2 r2=n2 close
+        n3: +a@r +b@r
+        n4: a<n3@r""",
     "E8 E9 E10 an answer before its question": f"""
         {THREE}
         n1: +a@r a<n1@r
@@ -380,3 +419,7 @@ def test_a_cycle_through_three_is_shown_as_a_chain():
         "n3 step 50: delivers c, before it delivers a in step 60",
         "no single order has a before b before c before a",
     ]
+
+
+def test_what_nobody_sent_is_called_so():
+    assert check_events(parse(TRACES["E1 nobody sent it"])).violations[0].evidence[1] == "no node ever sent it"

@@ -34,7 +34,9 @@ def check(model: Model) -> Evidence | None:
     for _, passages in passages_by_conf(model):
         chains: list[Passage] = []
         for passage in maximal(passages):
-            if passage.stray or not any(begins_with(chain.sequence, passage.sequence) for chain in chains):
+            if passage.stray or not any(
+                begins_with(chain.sequence, passage.sequence) for chain in chains if not chain.stray
+            ):
                 chains.append(passage)
         group = _senders(passages, chains)
         for number, chain in enumerate(chains):

@@ -47,17 +47,13 @@ def check(model: Model) -> Evidence | None:
         waits_for[len(model.messages) + visit.conf] += 1
     shift = CONF_BASE - len(model.messages)
     programs = [
-        _without_repeats(node, waits_for, shift) if _repeats(model, node) else node.program for node in model.nodes
+        _without_repeats(node, waits_for, shift) if node.repeats or node.returns else node.program
+        for node in model.nodes
     ]
     at = _walk(programs, waits_for, shift)
     if all(place == len(program) for place, program in zip(at, programs, strict=True)):
         return None
     return _evidence(model, _shortest_cycle(_links(programs, at)))
-
-
-def _repeats(model: Model, node: Node) -> bool:
-    confs = [visit.conf for visit in node.visits()]
-    return node.repeats or len(set(confs)) < len(confs) or any(visit.node == node.index for visit, _ in model.repeated)
 
 
 def _without_repeats(node: Node, waits_for: array[int], shift: int) -> array[int]:

@@ -65,6 +65,8 @@ class Node:
     lives: list[Life] = field(default_factory=list)
     # A delivery that repeats a message breaks the shortcuts that rest on there being one of each.
     repeats: bool = False
+    # It delivered some configuration more than once, be it in another life.
+    returns: bool = False
     # Some visit is not pure.
     strays: bool = False
 
@@ -189,6 +191,8 @@ class Model:
         """Derive what needs all files: who delivered which configuration, and which visits are pure."""
         for node in self.nodes:
             node.repeats = len(set(node.delivered)) != len(node.delivered)
+            confs = [visit.conf for visit in node.visits()]
+            node.returns = len(set(confs)) != len(confs)
             for life in node.lives:
                 base = NOBODY
                 for number, visit in enumerate(life.visits):
@@ -198,6 +202,8 @@ class Model:
                         base = visit.conf
                     visit.pure = self._all_sent_in(node, visit, base)
                     node.strays |= not visit.pure
+        for visit, _ in self.repeated:
+            self.nodes[visit.node].returns = True
 
     def _all_sent_in(self, node: Node, visit: Visit, conf: int) -> bool:
         slice_ = node.delivered[visit.first : visit.last]

@@ -6,9 +6,13 @@ from ordercast.check.model import CONF_BASE, Model, Visit
 
 Evidence = list[str]
 
+_NAMES_MAX = 12
+
 
 def nodes(model: Model, indices: frozenset[int] | set[int]) -> str:
-    return "{" + ", ".join(sorted(model.names[index] for index in indices)) + "}"
+    names = sorted(model.names[index] for index in indices)
+    more = [f"and {len(names) - _NAMES_MAX} more"] if len(names) > _NAMES_MAX else []
+    return "{" + ", ".join(names[:_NAMES_MAX] + more) + "}"
 
 
 def message(model: Model, number: int) -> str:
