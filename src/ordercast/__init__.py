@@ -1,3 +1,47 @@
-"""ordercast: total order, membership and extended virtual synchrony for groups of Python processes."""
+"""ordercast: total order, membership and extended virtual synchrony for groups of Python processes.
+
+async with ordercast.join("orders") as group:
+    await group.send(b"hello")
+    async for event in group:
+        ...
+"""
+
+from ordercast import sync
+from ordercast.errors import (
+    AuthError,
+    DeliveryUncertain,
+    Evicted,
+    GroupError,
+    LogCorrupt,
+    MessageTooLarge,
+    NotMember,
+    NotPrimary,
+    WouldBlock,
+)
+from ordercast.events import Batch, Message, NetworkFault, NetworkRepaired, TransitionalView, View
+from ordercast.group import Group, Receipt, Ticket, join
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "AuthError",
+    "Batch",
+    "DeliveryUncertain",
+    "Evicted",
+    "Group",
+    "GroupError",
+    "LogCorrupt",
+    "Message",
+    "MessageTooLarge",
+    "NetworkFault",
+    "NetworkRepaired",
+    "NotMember",
+    "NotPrimary",
+    "Receipt",
+    "Ticket",
+    "TransitionalView",
+    "View",
+    "WouldBlock",
+    "join",
+    "sync",
+]

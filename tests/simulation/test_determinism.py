@@ -20,10 +20,12 @@ _TOY = _IMPORT + "print(run_seed(toy_spec(3), {seed}, nodes=3).trace_hash)"
 _TOTEM = _IMPORT + "print(run_seed('totem', {seed}).trace_hash)"
 
 
-def in_another_interpreter(code: str, hash_seed: str) -> str:
+def in_another_interpreter(code: str, hash_seed: str, *options: str) -> str:
     path = os.pathsep.join([str(_HERE), *sys.path])
     environment = os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": path}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, *options, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
     return done.stdout.strip()
 
 
@@ -39,6 +41,12 @@ def test_totem_too_depends_on_the_seed_alone(seed: int) -> None:
     assert {in_another_interpreter(_TOTEM.format(seed=seed), hash_seed) for hash_seed in ("1", "2")} == {
         here.trace_hash
     }
+
+
+def test_assertions_only_look() -> None:
+    """Without them the run is the same: no assertion, of the engine or of the simulator, does any work."""
+    seed = 0
+    assert in_another_interpreter(_TOTEM.format(seed=seed), "1", "-O") == run_seed("totem", seed).trace_hash
 
 
 def test_runs_in_one_process_do_not_influence_each_other() -> None:

@@ -57,7 +57,8 @@ class Disk:
 
     def complete(self, write: Write) -> None:
         """The oldest write is durable."""
-        assert self.writes.popleft() is write, "a disk completes its writes in order"
+        oldest = self.writes.popleft()
+        assert oldest is write, "a disk completes its writes in order"
         self.records[write.key] = write.record
 
     @property

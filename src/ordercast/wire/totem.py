@@ -244,6 +244,7 @@ def decode_leave(data: bytes) -> Leave:
     _, _, _, number, digest = read.unpack(_RING)
     sender = read.name()
     read.end()
+    _check_ring(number)
     return Leave(number, digest, sender)
 
 
@@ -278,6 +279,7 @@ def decode_beacon(data: bytes) -> Beacon:
         raise Malformed(f"a beacon with {members} members that hears {heard}")
     keys = [NodeKey(key) for (key,) in _KEY.iter_unpack(read.bytes(8 * (members + heard)))]
     read.end()
+    _check_ring(number)
     return Beacon(number, digest, sender, frozenset(keys[:members]), frozenset(keys[members:]))
 
 
@@ -298,7 +300,12 @@ def decode_wake(data: bytes) -> Wake:
     _, _, _, number, digest = read.unpack(_RING)
     (sender,) = read.unpack(_KEY)
     read.end()
+    _check_ring(number)
     return Wake(number, digest, NodeKey(sender))
+
+
+_RECORD_BYTES_MAX = 100
+"""More than a record takes, and too little for a number that `int` would refuse to read."""
 
 
 def encode_ring_record(number: int, nonce: int) -> bytes:
@@ -309,7 +316,7 @@ def encode_ring_record(number: int, nonce: int) -> bytes:
 
 def decode_ring_record(record: bytes) -> tuple[int, int]:
     """Ring number and nonce, or a WireError for a record that is torn, empty or not ours."""
-    fields = record.split()
+    fields = record.split() if len(record) <= _RECORD_BYTES_MAX else []
     if len(fields) != 5 or fields[:2] != [b"ordercast-ring", b"1"] or not (fields[2] + fields[3]).isdigit():
         raise Malformed("the record of the ring number is not one")
     number, nonce = int(fields[2]), int(fields[3])
@@ -320,10 +327,15 @@ def decode_ring_record(record: bytes) -> tuple[int, int]:
 
 def check_name(name: str) -> NodeId:
     """A process name as it may stand in a packet."""
-    size = len(name.encode())
+    size = len(name.encode(errors="replace"))
     if not 0 < size <= NAME_BYTES_MAX or not name.isprintable() or any(c.isspace() for c in name):
         raise Malformed(f"a name has 1 to {NAME_BYTES_MAX} bytes of printable text without spaces, not {name!r}")
     return NodeId(name)
+
+
+def _check_ring(number: int) -> None:
+    if number > SEQ_MAX:
+        raise Malformed(f"a packet of ring {number}")
 
 
 @lru_cache(maxsize=4096)

@@ -77,7 +77,18 @@ class Train:
     Each has `segment` bytes but the last, which may be shorter.
     """
 
-    __slots__ = ("columns", "count", "direct", "first_seq", "last_seq", "raw", "recovery", "segment", "sender", "service")
+    __slots__ = (
+        "columns",
+        "count",
+        "direct",
+        "first_seq",
+        "last_seq",
+        "raw",
+        "recovery",
+        "segment",
+        "sender",
+        "service",
+    )
 
     def __init__(self, raw: bytes, segment: int, count: int, first_seq: int, sender: NodeKey, flags: int) -> None:
         self.raw = raw
@@ -133,9 +144,9 @@ _UNPACK_LENGTHS = [Struct(f"<{count}H").unpack_from for count in range(_ENTRIES_
 
 @lru_cache(maxsize=256)
 def _headers(segment: int, count: int) -> Struct:
-    """Reads ring, sender, seq, flags and count of `count` packets in one call."""
+    """Reads ring, sender, seq, first, flags and count of `count` packets in one call."""
     gap = segment - HEADER_BYTES
-    return Struct("<" + f"{gap}x".join(["20sQQ16xHH"] * count))
+    return Struct("<" + f"{gap}x".join(["20sQQQ8xHH"] * count))
 
 
 def entry_lengths(data: bytes, at: int, count: int) -> tuple[int, ...]:
@@ -185,7 +196,8 @@ def parse_train(data: bytes, segment: int) -> Train | None:
     if segment < HEADER_BYTES or size - tail < HEADER_BYTES:
         return None
     fields = _headers(segment, count).unpack_from(data)
-    rings, senders, seqs, flags_of, counts = fields[0::5], fields[1::5], fields[2::5], fields[3::5], fields[4::5]
+    rings, senders, seqs, firsts = fields[0::6], fields[1::6], fields[2::6], fields[3::6]
+    flags_of, counts = fields[4::6], fields[5::6]
     first_seq, kept = seqs[0], flags_of[0] & _KEPT
     if (
         rings.count(rings[0]) != count
@@ -193,6 +205,7 @@ def parse_train(data: bytes, segment: int) -> Train | None:
         or seqs != tuple(range(first_seq, first_seq + count))
         or not senders[0]
         or not 0 < first_seq <= SEQ_MAX - count
+        or max(firsts) > SEQ_MAX
     ):
         return None
     at = 0

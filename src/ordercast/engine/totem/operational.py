@@ -63,6 +63,8 @@ def rest_with_token(s: State, ring: Ring, token: Token) -> bool:
     )
     stalled = ring.my_aru_count >= STALL_PACE_FROM or token.fcc - ring.my_trc > ring.window
     if not idle and not stalled:
+        # Whoever asked for the token is served by this rotation.
+        s.wake_pending = False
         return False
     s.held = token
     s.hold_is_pace = not idle

@@ -1,0 +1,129 @@
+"""What a member sees, in one order with all others: messages, views, and faults of networks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from ordercast.engine.assemble import Batch as Columns
+
+Headers = Sequence[tuple[str, bytes]]
+
+
+class Message(msgspec.Struct, frozen=True, gc=False):
+    """A message in its place in the order. `seq` numbers the sender's messages within the view, from 1."""
+
+    sender: str
+    data: bytes
+    view_id: str
+    seq: int
+    service: str
+    timestamp_us: int
+    """The sender's clock when the message was queued: for people, never for order."""
+    key: bytes | None = None
+    headers: Headers | None = None
+
+
+class View(msgspec.Struct, frozen=True):
+    """A new membership. What follows is delivered by these members, or by those who go on from here together."""
+
+    id: str
+    members: tuple[str, ...]
+    joined: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+    primary: bool | None = None
+    """Whether this is the primary component; None where the engine has no such notion."""
+
+
+class TransitionalView(msgspec.Struct, frozen=True):
+    """Those of the last view who go on together; until the next view only they are sure to deliver the same."""
+
+    id: str
+    members: tuple[str, ...]
+
+
+class NetworkFault(msgspec.Struct, frozen=True):
+    """A network is taken for broken."""
+
+    network: str
+    reason: str
+
+
+class NetworkRepaired(msgspec.Struct, frozen=True):
+    """A network is used again."""
+
+    network: str
+
+
+class Batch:
+    """Consecutive messages of one sender as columns over one blob; messages are made when it is iterated."""
+
+    __slots__ = ("_columns", "sender", "service", "view_id")
+
+    def __init__(self, columns: Columns, sender: str, view_id: str, service: str) -> None:
+        self._columns = columns
+        self.sender = sender
+        self.view_id = view_id
+        self.service = service
+
+    @property
+    def seq(self) -> int:
+        """The sender's number of the first message."""
+        return self._columns.first
+
+    @property
+    def timestamp_us(self) -> int:
+        return self._columns.stamp_us
+
+    @property
+    def lengths(self) -> list[int]:
+        """The length of each message; with keys or headers, of these and the data together."""
+        return self._columns.lengths
+
+    @property
+    def blob(self) -> bytes:
+        """The messages back to back."""
+        return self._columns.blob
+
+    @property
+    def bodies(self) -> Iterator[bytes]:
+        """The data of each message."""
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns.lengths)
+
+    def __iter__(self) -> Iterator[Message]:
+        sender, view_id, service, stamp = self.sender, self.view_id, self.service, self._columns.stamp_us
+        seq = self._columns.first
+        if self._columns.key_lengths is None and self._columns.header_lengths is None:
+            for data in self._columns:
+                yield Message(sender, data, view_id, seq, service, stamp)
+                seq += 1
+            return
+        for key, headers, data in self._columns.records():
+            yield Message(
+                sender, data, view_id, seq, service, stamp, key, None if headers is None else decode_headers(headers)
+            )
+            seq += 1
+
+    def __repr__(self) -> str:
+        return f"Batch({len(self)} of {self.sender} from {self.seq} in {self.view_id})"
+
+
+Event = Message | View | TransitionalView | NetworkFault | NetworkRepaired
+"""One event of the stream."""
+BatchEvent = Batch | View | TransitionalView | NetworkFault | NetworkRepaired
+"""The same with messages in batches."""
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[tuple[str, bytes]]).decode
+
+
+def encode_headers(headers: Headers) -> bytes:
+    return _encode(headers)
+
+
+def decode_headers(data: bytes) -> Headers:
+    return _decode(data)

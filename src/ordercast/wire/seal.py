@@ -1,0 +1,630 @@
+"""The security layer between the network and an engine: every packet is sealed, and opened at most once.
+
+A sealed packet, `OVERHEAD_BYTES` longer than the packet in it:
+
+    bytes  field
+    0      "OS", version, 1
+    4      key tag       2 bytes   which key of which group
+    6      session       6 bytes   names transmitter and boot epoch, see HELLO
+    12     counter       u64       of the packets that this session has sealed
+    20     ciphertext
+    -16    tag
+
+Bytes 0 to 7 are the associated data and bytes 8 to 19 the nonce, so that every bit of the header is bound. The
+*session* of a transmitter begins when its process does: it draws an epoch of 128 random bits, and the key that seals is
+derived from secret, group, name and epoch. Counters therefore start at 1 after every start without a nonce ever
+coming again, and nothing has to be kept on a disk.
+
+    HELLO  "OS", version, 2, key id 4 bytes, then sealed with AES-SIV, which needs no nonce, under a key of the group:
+           epoch 16 bytes, challenge 16 bytes, counter u64, to 8 bytes, answer 16 bytes, flags u8 (1 ask), name
+
+HELLOs prove that a session is live. Every process has a *challenge*, drawn at its start and again whenever it forgets a
+session; it accepts a session on a HELLO that answers the challenge of the moment, and opens of it what was sealed
+after that HELLO. So whatever was recorded before the receiver started, or belongs to a session that it has
+forgotten, stays shut. docs/design/security.md has the argument. Nothing that is not authentic is answered or kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from hashlib import sha256
+from itertools import repeat
+from struct import Struct
+from typing import NamedTuple
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESSIV
+
+from ordercast.wire.ids import NAME_BYTES_MAX, NO_NODE, NodeId, NodeKey, node_key
+from ordercast.wire.keys import KEY_ID_BYTES, SEAL_VERSION, GroupKey, GroupKeyError
+from ordercast.wire.layout import MAGIC, PACKET_BYTES_MAX, WireError
+from ordercast.wire.replay import ReplayWindow
+from ordercast.wire.totem import check_name
+
+SEALED_MAGIC = b"OS"
+HEADER_BYTES = 20
+TAG_BYTES = 16
+OVERHEAD_BYTES = HEADER_BYTES + TAG_BYTES
+EPOCH_BYTES = 16
+CHALLENGE_BYTES = 16
+COUNTER_MAX = 2**48
+"""A session seals no more than this: at a million packets a second it would last for nine years."""
+
+HELLO_INTERVAL_US_MIN = 10_000
+HELLO_INTERVAL_US_MAX = 250_000
+HELLO_INTERVAL_US_PER_SESSION = 2_500
+"""In large groups HELLOs become rarer, so that those of all members together stay below 400 a second."""
+ANSWER_INTERVAL_US = 10_000
+"""The least time between two answers to one session."""
+ANSWER_COST_US = 250
+"""The least time per answer: at most 4,000 a second, whoever asks."""
+ANSWERS_PER_CALL = 32
+ANSWERS_MAX = 1024
+SESSIONS_MAX = 1024
+SILENT_TICKS_MAX = 240
+"""A session whose HELLOs have been missing for so many of mine (60 s) is forgotten. Ticks: clocks may jump."""
+SUPERSEDED_TICKS_MAX = 8
+"""The same for a session whose process has a newer one. Not at once: two processes may claim one name."""
+REPORT_INTERVAL_US = 10_000_000
+NEVER = 2**62
+TRAIN_PACKETS_MAX = 128
+
+_PREFIX_BYTES = 12
+_BOUND_BYTES = 8
+_KIND_PACKET, _KIND_HELLO = 1, 2
+_PACKET_MAGIC = SEALED_MAGIC + bytes((SEAL_VERSION, _KIND_PACKET))
+_HELLO_MAGIC = SEALED_MAGIC + bytes((SEAL_VERSION, _KIND_HELLO))
+_HELLO = Struct("<16s16sQ8s16sB")
+_HELLO_BYTES_MIN = 8 + TAG_BYTES + _HELLO.size + 1
+HELLO_BYTES_MAX = _HELLO_BYTES_MIN + NAME_BYTES_MAX - 1
+_NOBODY = bytes(8)
+_NO_ANSWER = bytes(CHALLENGE_BYTES)
+_ASK = 1
+_nonce = Struct("<4sQ").pack
+
+REFUSED = (
+    "forged",
+    "replayed",
+    "unproven",
+    "unknown_key",
+    "plaintext",
+    "malformed",
+    "oversized",
+    "truncated",
+    "foreign",
+)
+"""Counters of what is dropped. `unproven`: of a session that has not answered, be it new or of another time."""
+
+
+class Opened(NamedTuple):
+    """Packets in the form that an engine's `receive` takes, and who transmitted them (in plain mode: not known)."""
+
+    data: bytes
+    segment: int
+    transmitter: NodeKey
+
+
+class Outgoing(NamedTuple):
+    """A packet of this layer, sealed; `destination` is a source that was given to `receive`, None means everybody."""
+
+    destination: object | None
+    packet: bytes
+
+
+class CounterExhausted(GroupKeyError):
+    """The session has sealed all that it may; the process must start anew."""
+
+
+@lru_cache(maxsize=256)
+def _cuts(segment: int, count: int) -> tuple[Struct, Struct]:
+    """Readers of `count` sealed packets at one stroke: bound header, nonce and ciphertext; and the counters."""
+    ciphertext = segment - HEADER_BYTES
+    return Struct("<" + f"8s12s{ciphertext}s" * count), Struct("<" + f"12xQ{ciphertext}x" * count)
+
+
+class Sealer:
+    """Seals packets under one key of one session; its counter never stands still and never goes back."""
+
+    __slots__ = ("_encrypt", "_salt", "next", "prefix")
+
+    def __init__(self, encrypt: Callable[[bytes, bytes, bytes], bytes], prefix: bytes) -> None:
+        self._encrypt = encrypt
+        self.prefix = prefix
+        self._salt = prefix[_BOUND_BYTES:]
+        self.next = 1
+
+    def take_counter(self, count: int = 1) -> int:
+        first = self.next
+        if first + count > COUNTER_MAX:
+            raise CounterExhausted("this process has sealed as many packets as one start may; restart it")
+        self.next = first + count
+        return first
+
+    def seal_train(self, data: bytes, segment: int) -> tuple[bytes, int]:
+        size = len(data)
+        if not size or segment < 1:
+            raise ValueError("an empty packet is not sealed")
+        bound = self.prefix[:_BOUND_BYTES]
+        if size <= segment:
+            nonce = _nonce(self._salt, self.take_counter())
+            return b"".join((bound, nonce, self._encrypt(nonce, data, bound))), size + OVERHEAD_BYTES
+        count = -(-size // segment)
+        first = self.take_counter(count)
+        nonces = list(map(_nonce, repeat(self._salt, count), range(first, first + count)))
+        packets = [data[at : at + segment] for at in range(0, size, segment)]
+        parts = [bound] * (3 * count)
+        parts[1::3] = nonces
+        parts[2::3] = map(self._encrypt, nonces, packets, repeat(bound))
+        return b"".join(parts), segment + OVERHEAD_BYTES
+
+
+class Session:
+    """One start of another process, accepted as live: what it seals can be opened, each packet once."""
+
+    __slots__ = ("_decrypt", "heard", "hello", "name", "prefix", "transmitter", "window")
+
+    def __init__(
+        self, decrypt: Callable[[bytes, bytes, bytes], bytes], prefix: bytes, name: NodeId, hello: int, heard: int
+    ) -> None:
+        self._decrypt = decrypt
+        self.prefix = prefix
+        self.name = name
+        self.transmitter = node_key(name)
+        self.hello = hello
+        """The counter of its latest HELLO."""
+        self.heard = heard
+        """The tick at which that came."""
+        self.window = ReplayWindow(hello + 1)
+
+    def open_train(self, data: bytes, segment: int) -> bytes | None:
+        """The packets of a train that begins with this session's prefix, or None: look at each on its own.
+
+        A train is opened as a whole if all its packets are genuine, new and consecutive. Until that is certain nothing
+        is marked.
+        """
+        size = len(data)
+        full = size // segment
+        rest = size - full * segment
+        if not OVERHEAD_BYTES < segment <= PACKET_BYTES_MAX or full > TRAIN_PACKETS_MAX or 0 < rest <= OVERHEAD_BYTES:
+            return None
+        cut, count_cut = _cuts(segment, full)
+        fields, counters = cut.unpack_from(data), count_cut.unpack_from(data)
+        bounds, nonces, ciphertexts = fields[0::3], fields[1::3], fields[2::3]
+        if rest:
+            at = full * segment
+            bounds += (data[at : at + _BOUND_BYTES],)
+            nonces += (data[at + _BOUND_BYTES : at + HEADER_BYTES],)
+            ciphertexts += (data[at + HEADER_BYTES :],)
+            counters += (int.from_bytes(nonces[-1][4:], "little"),)
+            full += 1
+        first = counters[0]
+        if counters != tuple(range(first, first + full)) or not self.window.fresh(first, full):
+            return None
+        try:
+            opened = b"".join(map(self._decrypt, nonces, ciphertexts, bounds))
+        except InvalidTag:
+            return None
+        self.window.mark(first, full)
+        return opened
+
+    def open_packet(self, packet: bytes) -> bytes | str:
+        """One packet that begins with this session's prefix and is long enough; or the counter that tells why not."""
+        nonce = packet[_BOUND_BYTES:HEADER_BYTES]
+        counter = int.from_bytes(nonce[4:], "little")
+        if not self.window.fresh(counter):
+            return "replayed"
+        try:
+            opened = self._decrypt(nonce, packet[HEADER_BYTES:], packet[:_BOUND_BYTES])
+        except InvalidTag:
+            return "forged"
+        self.window.mark(counter)
+        return opened
+
+
+class Hello(NamedTuple):
+    """The fields of a HELLO; `to` is the session part of a prefix."""
+
+    epoch: bytes
+    challenge: bytes
+    counter: int
+    to: bytes
+    answer: bytes
+    ask: bool
+    name: NodeId
+
+
+class Realm:
+    """One key in one group: this process's session under it, and the sessions of others that it has accepted."""
+
+    def __init__(self, key: GroupKey, group: str, name: NodeId, random_bytes: Callable[[int], bytes]) -> None:
+        self.key = key
+        self.name = name
+        self._group = group.encode()
+        self._random_bytes = random_bytes
+        self.id = key.derive("realm", KEY_ID_BYTES, self._group)
+        self._siv = AESSIV(key.derive("hello", 64, self._group))
+        self.epoch = random_bytes(EPOCH_BYTES)
+        self.challenge = random_bytes(CHALLENGE_BYTES)
+        prefix = self.prefix_of(name, self.epoch)
+        self.sealer = Sealer(key.cipher.make(self._session_key(name, self.epoch)).encrypt, prefix)
+        self.sessions: dict[bytes, Session] = {}
+        self.newest: dict[NodeId, bytes] = {}
+        """Of each name the prefix of the session that was accepted last."""
+
+    def prefix_of(self, name: NodeId, epoch: bytes) -> bytes:
+        session = sha256(self.id + epoch + name.encode()).digest()
+        return _PACKET_MAGIC + self.id[:2] + session[: _PREFIX_BYTES - 6]
+
+    def _session_key(self, name: NodeId, epoch: bytes) -> bytes:
+        return self.key.derive("packets", 32, self._group, name.encode(), epoch)
+
+    def seal_hello(self, to: bytes, answer: bytes, *, ask: bool) -> bytes:
+        fields = _HELLO.pack(self.epoch, self.challenge, self.sealer.take_counter(), to, answer, _ASK if ask else 0)
+        head = _HELLO_MAGIC + self.id
+        return head + self._siv.encrypt(fields + self.name.encode(), [head])
+
+    def open_hello(self, packet: bytes) -> Hello | str:
+        """A HELLO with the magic and id of this realm, or the counter that tells why it is none."""
+        if len(packet) < _HELLO_BYTES_MIN:
+            return "truncated"
+        if len(packet) > HELLO_BYTES_MAX:
+            return "oversized"
+        try:
+            text = self._siv.decrypt(packet[8:], [packet[:8]])
+        except InvalidTag:
+            return "forged"
+        epoch, challenge, counter, to, answer, flags = _HELLO.unpack_from(text)
+        try:
+            name = check_name(text[_HELLO.size :].decode())
+        except (UnicodeDecodeError, WireError):
+            return "malformed"
+        if flags & ~_ASK or counter >= COUNTER_MAX:
+            return "malformed"
+        return Hello(epoch, challenge, counter, to, answer, flags == _ASK, name)
+
+    def accept(self, hello: Hello, prefix: bytes, tick: int) -> Session:
+        """The session that `hello` proves live; what it sealed before that HELLO stays shut."""
+        decrypt = self.key.cipher.make(self._session_key(hello.name, hello.epoch)).decrypt
+        session = Session(decrypt, prefix, hello.name, hello.counter, tick)
+        self.sessions[prefix] = session
+        self.newest[hello.name] = prefix
+        return session
+
+    def forget(self, session: Session) -> None:
+        """Drops a session and draws a new challenge, so that no answer given until now brings it back."""
+        del self.sessions[session.prefix]
+        if self.newest.get(session.name) == session.prefix:
+            del self.newest[session.name]
+        self.challenge = self._random_bytes(CHALLENGE_BYTES)
+
+    def silent(self, tick: int) -> list[Session]:
+        """Sessions of which no HELLO has come for too long."""
+        gone = []
+        for prefix, session in self.sessions.items():
+            superseded = self.newest.get(session.name) != prefix
+            if tick - session.heard > (SUPERSEDED_TICKS_MAX if superseded else SILENT_TICKS_MAX):
+                gone.append(session)
+        return gone
+
+
+class _Answer(NamedTuple):
+    due: int
+    realm: Realm
+    source: object | None
+    challenge: bytes
+
+
+class Guard:
+    """Seals what a process sends and opens what it receives; a pure state machine, told the time and handed entropy.
+
+    The host calls `seal` on every train that leaves, `receive` on every train that arrives, and `take_packets` after
+    each batch and when `deadline` has passed; it sends what that returns as it stands. One Guard serves one network
+    of one process in one group; a copy of it (a fork) must not seal.
+
+    `keys` are accepted all; the first one seals. `random_bytes` gives so many bytes fit for keys (`os.urandom`).
+    """
+
+    overhead_bytes = OVERHEAD_BYTES
+
+    def __init__(
+        self, group: str, name: NodeId, keys: Sequence[GroupKey], random_bytes: Callable[[int], bytes]
+    ) -> None:
+        if not keys:
+            raise GroupKeyError("a group needs at least one key")
+        self.group = group
+        self.name = check_name(name)
+        self.counters = dict.fromkeys((*REFUSED, "opened", "own", "hellos", "answers", "accepted", "forgotten"), 0)
+        self._random_bytes = random_bytes
+        self._realms: dict[bytes, Realm] = {}
+        self._sessions: dict[bytes, Session] = {}
+        """Those of all realms by their prefix."""
+        self._answers: dict[bytes, _Answer] = {}
+        """Owed, by the prefix of the session that they go to."""
+        self._answered: dict[bytes, int] = {}
+        """When a session was answered last; swept with every tick."""
+        self._answers_from = 0
+        """When the next answer may leave, to whomever."""
+        self._answers_due = NEVER
+        """No answer is due before this."""
+        self._hello_at = 0
+        self._hello_interval = HELLO_INTERVAL_US_MIN
+        self._tick = 0
+        self._report_at = 0
+        self._reported = dict.fromkeys(REFUSED, 0)
+        for key in keys:
+            self.add_key(key)
+        self._current = next(iter(self._realms.values()))
+
+    # Keys.
+
+    @property
+    def keys(self) -> tuple[GroupKey, ...]:
+        """Those that are accepted, the one that seals first."""
+        others = (realm.key for realm in self._realms.values() if realm is not self._current)
+        return (self._current.key, *others)
+
+    def add_key(self, key: GroupKey) -> None:
+        """Accept what is sealed with `key` from now on, and make this process known under it."""
+        realm = Realm(key, self.group, self.name, self._random_bytes)
+        held = self._realms.get(realm.id)
+        if held is not None:
+            if held.key != key:
+                raise GroupKeyError(f"key {key.id} looks like another one in packets; make a new one")
+            return
+        self._realms[realm.id] = realm
+        self._hello_at = 0
+        self._hello_interval = HELLO_INTERVAL_US_MIN
+
+    def use_key(self, key: GroupKey) -> None:
+        """Seal with `key`, which has been added, from now on."""
+        self._current = self._realm(key)
+
+    def retire_key(self, key: GroupKey) -> None:
+        """Accept nothing any more that is sealed with `key`."""
+        realm = self._realm(key)
+        if realm is self._current:
+            raise GroupKeyError(f"key {key.id} is in use and cannot be retired")
+        del self._realms[realm.id]
+        for prefix in realm.sessions:
+            del self._sessions[prefix]
+        self._answers = {prefix: answer for prefix, answer in self._answers.items() if answer.realm is not realm}
+
+    def proven(self, key: GroupKey | None = None) -> frozenset[NodeId]:
+        """Whose packets would be opened now if they were sealed with `key` (the current one if not given)."""
+        realm = self._current if key is None else self._realm(key)
+        return frozenset(session.name for session in realm.sessions.values())
+
+    def _realm(self, key: GroupKey) -> Realm:
+        for realm in self._realms.values():
+            if realm.key == key:
+                return realm
+        raise GroupKeyError(f"key {key.id} has not been added")
+
+    # Packets that leave and arrive.
+
+    def seal(self, data: bytes, segment: int) -> tuple[bytes, int]:
+        """A train as it may leave, and the size of its packets then. Sealed once, it may be sent to many."""
+        return self._current.sealer.seal_train(data, segment)
+
+    def receive(self, now: int, data: bytes, segment: int, source: object | None = None) -> list[Opened]:
+        """What of a train may go to the engine: at most one train a transmitter, in its order."""
+        if len(data) > segment > 0:
+            session = self._sessions.get(data[:_PREFIX_BYTES])
+            if session is not None:
+                opened = session.open_train(data, segment)
+                if opened is not None:
+                    self.counters["opened"] += -(-len(data) // segment)
+                    return [Opened(opened, segment - OVERHEAD_BYTES, session.transmitter)]
+            return self._receive_each(now, data, segment, source)
+        packet = self._open(now, data, source)
+        return [] if packet is None else [packet]
+
+    def _receive_each(self, now: int, data: bytes, segment: int, source: object | None) -> list[Opened]:
+        """The packets of a train with a flaw: what is sound is joined again where it has one transmitter."""
+        trains: list[Opened] = []
+        pieces: list[bytes] = []
+        transmitter = NO_NODE
+        for at in range(0, len(data), segment):
+            opened = self._open(now, data[at : at + segment], source)
+            if opened is None:
+                continue
+            if opened.transmitter != transmitter and pieces:
+                trains.append(Opened(b"".join(pieces), segment - OVERHEAD_BYTES, transmitter))
+                pieces = []
+            transmitter = opened.transmitter
+            pieces.append(opened.data)
+        if pieces:
+            trains.append(Opened(b"".join(pieces), segment - OVERHEAD_BYTES, transmitter))
+        return trains
+
+    def _open(self, now: int, packet: bytes, source: object | None) -> Opened | None:
+        """One packet; None if there is nothing in it for the engine."""
+        session = self._sessions.get(packet[:_PREFIX_BYTES])
+        if session is None:
+            if packet[:4] == _HELLO_MAGIC:
+                self._receive_hello(now, packet, source)
+            else:
+                self._refuse(packet)
+            return None
+        if len(packet) <= OVERHEAD_BYTES:
+            self.counters["truncated"] += 1
+            return None
+        if len(packet) > PACKET_BYTES_MAX + OVERHEAD_BYTES:
+            self.counters["oversized"] += 1
+            return None
+        opened = session.open_packet(packet)
+        if isinstance(opened, str):
+            self.counters[opened] += 1
+            return None
+        self.counters["opened"] += 1
+        return Opened(opened, len(opened), session.transmitter)
+
+    def _refuse(self, packet: bytes) -> None:
+        """Counts a packet that belongs to no accepted session."""
+        if packet[:2] == MAGIC:
+            reason = "plaintext"
+        elif packet[:4] != _PACKET_MAGIC:
+            reason = "foreign"
+        elif len(packet) <= OVERHEAD_BYTES:
+            reason = "truncated"
+        elif len(packet) > PACKET_BYTES_MAX + OVERHEAD_BYTES:
+            reason = "oversized"
+        elif any(packet[:_PREFIX_BYTES] == realm.sealer.prefix for realm in self._realms.values()):
+            reason = "own"
+        elif any(packet[4:6] == realm.id[:2] for realm in self._realms.values()):
+            reason = "unproven"
+        else:
+            reason = "unknown_key"
+        self.counters[reason] += 1
+
+    # The proof that a session is live.
+
+    def _receive_hello(self, now: int, packet: bytes, source: object | None) -> None:
+        realm = self._realms.get(packet[4:8])
+        hello = "unknown_key" if realm is None else realm.open_hello(packet)
+        if realm is None or isinstance(hello, str):
+            self.counters[str(hello)] += 1
+            return
+        if hello.epoch == realm.epoch:
+            self.counters["own"] += 1
+            return
+        self.counters["hellos"] += 1
+        me = realm.sealer.prefix[4:]
+        prefix = realm.prefix_of(hello.name, hello.epoch)
+        session = realm.sessions.get(prefix)
+        if session is not None:
+            if hello.counter <= session.hello:
+                self.counters["replayed"] += 1
+                return
+            session.hello, session.heard = hello.counter, self._tick
+        elif hello.to == me and hello.answer == realm.challenge and prefix not in self._sessions:
+            self._accept(realm, hello, prefix)
+        if prefix not in realm.sessions or (hello.to == me and hello.ask):
+            self._owe(now, _Answer(0, realm, source, hello.challenge), prefix)
+
+    def _accept(self, realm: Realm, hello: Hello, prefix: bytes) -> None:
+        if len(realm.sessions) >= SESSIONS_MAX:
+            self._forget(realm, min(realm.sessions.values(), key=lambda session: session.heard))
+        self._sessions[prefix] = realm.accept(hello, prefix, self._tick)
+        self.counters["accepted"] += 1
+
+    def _forget(self, realm: Realm, session: Session) -> None:
+        realm.forget(session)
+        del self._sessions[session.prefix]
+        self.counters["forgotten"] += 1
+
+    def _owe(self, now: int, answer: _Answer, prefix: bytes) -> None:
+        """An answer to a HELLO: soon, but not more often than the limits allow."""
+        if prefix not in self._answers and len(self._answers) >= ANSWERS_MAX:
+            return
+        due = now
+        if prefix in self._answered:
+            due = max(now, self._answered[prefix] + ANSWER_INTERVAL_US)
+        self._answers[prefix] = answer._replace(due=due)
+        self._answers_due = min(self._answers_due, due)
+
+    # Packets of this layer's own.
+
+    @property
+    def deadline(self) -> int:
+        """When `take_packets` will have something to send, on the clock of the `now` arguments."""
+        return min(self._hello_at, max(self._answers_due, self._answers_from))
+
+    def take_packets(self, now: int) -> list[Outgoing]:
+        """HELLOs that are due, to everybody, and answers to HELLOs, to where those came from."""
+        if self._hello_at > now + max(self._hello_interval, HELLO_INTERVAL_US_MAX):
+            self._clock_went_back(now)
+        packets: list[Outgoing] = []
+        if now >= self._hello_at:
+            self._advance_tick(now)
+            packets += [
+                Outgoing(None, realm.seal_hello(_NOBODY, _NO_ANSWER, ask=False)) for realm in self._realms.values()
+            ]
+        if now >= max(self._answers_due, self._answers_from):
+            self._take_answers(now, packets)
+        return packets
+
+    def _take_answers(self, now: int, packets: list[Outgoing]) -> None:
+        ready = [prefix for prefix, answer in self._answers.items() if answer.due <= now][:ANSWERS_PER_CALL]
+        for prefix in ready:
+            _, realm, source, challenge = self._answers.pop(prefix)
+            self._answered[prefix] = now
+            ask = prefix not in realm.sessions
+            packets.append(Outgoing(source, realm.seal_hello(prefix[4:], challenge, ask=ask)))
+        self._answers_from = now + ANSWER_COST_US * len(ready)
+        self._answers_due = min((answer.due for answer in self._answers.values()), default=NEVER)
+        self.counters["answers"] += len(ready)
+
+    def _advance_tick(self, now: int) -> None:
+        self._tick += 1
+        for realm in self._realms.values():
+            for session in realm.silent(self._tick):
+                self._forget(realm, session)
+        self._answered = {prefix: at for prefix, at in self._answered.items() if at + ANSWER_INTERVAL_US > now}
+        ceiling = max(HELLO_INTERVAL_US_MAX, HELLO_INTERVAL_US_PER_SESSION * len(self._sessions))
+        self._hello_at = now + min(self._hello_interval, ceiling)
+        self._hello_interval = min(2 * self._hello_interval, ceiling)
+
+    def _clock_went_back(self, now: int) -> None:
+        self._hello_at = self._answers_from = self._answers_due = self._report_at = now
+        self._answered.clear()
+        self._answers = {prefix: answer._replace(due=now) for prefix, answer in self._answers.items()}
+
+    def report(self, now: int) -> str | None:
+        """One line on what was dropped since the last one, for a log; at most every ten seconds, however much it is."""
+        if now < self._report_at:
+            return None
+        since = {name: self.counters[name] - self._reported[name] for name in REFUSED}
+        if not any(since.values()):
+            return None
+        self._report_at = now + REPORT_INTERVAL_US
+        self._reported = {name: self.counters[name] for name in REFUSED}
+        return "packets dropped: " + ", ".join(f"{count} {name}" for name, count in since.items() if count)
+
+
+class PlainGuard:
+    """No security, asked for by `insecure`: packets pass as they are, sealed ones are dropped: the two never mix."""
+
+    overhead_bytes = 0
+
+    def __init__(self, group: str, name: NodeId) -> None:
+        self.group = group
+        self.name = check_name(name)
+        self.counters = {"sealed": 0}
+        self.keys: tuple[GroupKey, ...] = ()
+        self.deadline: int | None = None
+        self._report_at = 0
+        self._reported = 0
+
+    def seal(self, data: bytes, segment: int) -> tuple[bytes, int]:
+        return data, segment
+
+    def receive(self, now: int, data: bytes, segment: int, source: object | None = None) -> list[Opened]:
+        if data[:2] == SEALED_MAGIC:
+            self.counters["sealed"] += -(-len(data) // segment) if segment > 0 else 1
+            return []
+        return [Opened(data, segment, NO_NODE)]
+
+    def take_packets(self, now: int) -> list[Outgoing]:
+        return []
+
+    def add_key(self, key: GroupKey) -> None:
+        raise GroupKeyError("a group without a key cannot be given one while it runs")
+
+    use_key = retire_key = add_key
+
+    def proven(self, key: GroupKey | None = None) -> frozenset[NodeId]:
+        return frozenset()
+
+    def report(self, now: int) -> str | None:
+        """One line, at most every ten seconds: others in reach use a key and this process does not."""
+        since = self.counters["sealed"] - self._reported
+        if not since or now < self._report_at:
+            return None
+        self._report_at = now + REPORT_INTERVAL_US
+        self._reported = self.counters["sealed"]
+        return f"packets dropped: {since} sealed with a key, and this process has none"
+
+
+AnyGuard = Guard | PlainGuard
