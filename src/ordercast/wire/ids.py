@@ -34,7 +34,7 @@ class RingId(NamedTuple):
 
     The representative keeps its ring number on stable storage. A process whose stable storage is new draws a `nonce`
     with it, so that a wiped or diskless process that starts counting again cannot make an identifier anew that
-    others still remember.
+    others still remember (deviation D26 of the Totem engine).
     """
 
     number: int

@@ -1,9 +1,9 @@
 """What all packets share: the first four bytes, the kinds, the limits, and the errors of decoding.
 
 Every packet begins with `OC`, the format's version and its kind. All numbers are little-endian. Sequence numbers are
-64 bits wide: at ten million packets a second a ring would need 58,000 years to use them up, so no counter on the
-wire ever wraps and no serial arithmetic is needed. A packet that carries a number above `SEQ_MAX` is refused, which
-keeps every sum of two of them within range for those who read traces with signed integers.
+64 bits wide, and a packet with one above `SEQ_MAX` is refused: at ten million packets a second a ring would need 14,600
+years to get there, so no counter on the wire ever wraps and no serial arithmetic is needed (deviation D27 of the Totem
+engine). The margin keeps every sum of two of them within range for those who read traces with signed integers.
 """
 
 from __future__ import annotations

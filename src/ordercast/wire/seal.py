@@ -3,14 +3,15 @@
 A sealed packet, `OVERHEAD_BYTES` longer than the packet in it:
 
     bytes  field
-    0      "OS", version, 1
+    0      "OS", version, kind: 1 for all members, 3 for one
     4      key tag       2 bytes   which key of which group
     6      session       6 bytes   names transmitter and boot epoch, see HELLO
     12     counter       u64       of the packets that this session has sealed
     20     ciphertext
     -16    tag
 
-Bytes 0 to 7 are the associated data and bytes 8 to 19 the nonce, so that every bit of the header is bound. The
+Bytes 0 to 7 are the associated data and bytes 8 to 19 the nonce, so that every bit of the header is bound. To the
+associated data of a packet for one member its name is added: a token that is led to another member stays shut. The
 *session* of a transmitter begins when its process does: it draws an epoch of 128 random bits, and the key that seals is
 derived from secret, group, name and epoch. Counters therefore start at 1 after every start without a nonce ever
 coming again, and nothing has to be kept on a disk.
@@ -72,8 +73,9 @@ TRAIN_PACKETS_MAX = 128
 
 _PREFIX_BYTES = 12
 _BOUND_BYTES = 8
-_KIND_PACKET, _KIND_HELLO = 1, 2
+_KIND_PACKET, _KIND_HELLO, _KIND_DIRECT = 1, 2, 3
 _PACKET_MAGIC = SEALED_MAGIC + bytes((SEAL_VERSION, _KIND_PACKET))
+_DIRECT_MAGIC = SEALED_MAGIC + bytes((SEAL_VERSION, _KIND_DIRECT))
 _HELLO_MAGIC = SEALED_MAGIC + bytes((SEAL_VERSION, _KIND_HELLO))
 _HELLO = Struct("<16s16sQ8s16sB")
 _HELLO_BYTES_MIN = 8 + TAG_BYTES + _HELLO.size + 1
@@ -123,14 +125,21 @@ def _cuts(segment: int, count: int) -> tuple[Struct, Struct]:
     return Struct("<" + f"8s12s{ciphertext}s" * count), Struct("<" + f"12xQ{ciphertext}x" * count)
 
 
+def _direct(prefix: bytes) -> bytes:
+    """The prefix that packets for one member have in place of `prefix`."""
+    return _DIRECT_MAGIC + prefix[len(_DIRECT_MAGIC) :]
+
+
 class Sealer:
     """Seals packets under one key of one session; its counter never stands still and never goes back."""
 
-    __slots__ = ("_encrypt", "_salt", "next", "prefix")
+    __slots__ = ("_bound", "_bound_direct", "_encrypt", "_salt", "next", "prefix")
 
     def __init__(self, encrypt: Callable[[bytes, bytes, bytes], bytes], prefix: bytes) -> None:
         self._encrypt = encrypt
         self.prefix = prefix
+        self._bound = prefix[:_BOUND_BYTES]
+        self._bound_direct = _direct(prefix)[:_BOUND_BYTES]
         self._salt = prefix[_BOUND_BYTES:]
         self.next = 1
 
@@ -141,44 +150,48 @@ class Sealer:
         self.next = first + count
         return first
 
-    def seal_train(self, data: bytes, segment: int) -> tuple[bytes, int]:
+    def seal_train(self, data: bytes, segment: int, to: NodeId | None = None) -> tuple[bytes, int]:
         size = len(data)
         if not size or segment < 1:
             raise ValueError("an empty packet is not sealed")
-        bound = self.prefix[:_BOUND_BYTES]
+        bound = associated = self._bound
+        if to is not None:
+            bound = self._bound_direct
+            associated = bound + to.encode()
         if size <= segment:
             nonce = _nonce(self._salt, self.take_counter())
-            return b"".join((bound, nonce, self._encrypt(nonce, data, bound))), size + OVERHEAD_BYTES
+            return b"".join((bound, nonce, self._encrypt(nonce, data, associated))), size + OVERHEAD_BYTES
         count = -(-size // segment)
         first = self.take_counter(count)
         nonces = list(map(_nonce, repeat(self._salt, count), range(first, first + count)))
         packets = [data[at : at + segment] for at in range(0, size, segment)]
         parts = [bound] * (3 * count)
         parts[1::3] = nonces
-        parts[2::3] = map(self._encrypt, nonces, packets, repeat(bound))
+        parts[2::3] = map(self._encrypt, nonces, packets, repeat(associated))
         return b"".join(parts), segment + OVERHEAD_BYTES
 
 
 class Session:
     """One start of another process, accepted as live: what it seals can be opened, each packet once."""
 
-    __slots__ = ("_decrypt", "heard", "hello", "name", "prefix", "transmitter", "window")
+    __slots__ = ("_associated_direct", "_decrypt", "heard", "hello", "name", "prefix", "transmitter", "window")
 
     def __init__(
-        self, decrypt: Callable[[bytes, bytes, bytes], bytes], prefix: bytes, name: NodeId, hello: int, heard: int
+        self, decrypt: Callable[[bytes, bytes, bytes], bytes], prefix: bytes, name: NodeId, me: NodeId, hello: int
     ) -> None:
         self._decrypt = decrypt
         self.prefix = prefix
         self.name = name
         self.transmitter = node_key(name)
+        self._associated_direct = _direct(prefix)[:_BOUND_BYTES] + me.encode()
         self.hello = hello
         """The counter of its latest HELLO."""
-        self.heard = heard
+        self.heard = 0
         """The tick at which that came."""
         self.window = ReplayWindow(hello + 1)
 
     def open_train(self, data: bytes, segment: int) -> bytes | None:
-        """The packets of a train that begins with this session's prefix, or None: look at each on its own.
+        """The packets of a train for all that begins with this session's prefix, or None: look at each on its own.
 
         A train is opened as a whole if all its packets are genuine, new and consecutive. Until that is certain nothing
         is marked.
@@ -209,13 +222,15 @@ class Session:
         return opened
 
     def open_packet(self, packet: bytes) -> bytes | str:
-        """One packet that begins with this session's prefix and is long enough; or the counter that tells why not."""
+        """One packet with a prefix of this session's, and long enough; or the counter that tells why it stays shut."""
         nonce = packet[_BOUND_BYTES:HEADER_BYTES]
         counter = int.from_bytes(nonce[4:], "little")
         if not self.window.fresh(counter):
             return "replayed"
         try:
-            opened = self._decrypt(nonce, packet[HEADER_BYTES:], packet[:_BOUND_BYTES])
+            direct = packet[3] == _KIND_DIRECT
+            associated = self._associated_direct if direct else packet[:_BOUND_BYTES]
+            opened = self._decrypt(nonce, packet[HEADER_BYTES:], associated)
         except InvalidTag:
             return "forged"
         self.window.mark(counter)
@@ -286,7 +301,8 @@ class Realm:
     def accept(self, hello: Hello, prefix: bytes, tick: int) -> Session:
         """The session that `hello` proves live; what it sealed before that HELLO stays shut."""
         decrypt = self.key.cipher.make(self._session_key(hello.name, hello.epoch)).decrypt
-        session = Session(decrypt, prefix, hello.name, hello.counter, tick)
+        session = Session(decrypt, prefix, hello.name, self.name, hello.counter)
+        session.heard = tick
         self.sessions[prefix] = session
         self.newest[hello.name] = prefix
         return session
@@ -338,7 +354,7 @@ class Guard:
         self._random_bytes = random_bytes
         self._realms: dict[bytes, Realm] = {}
         self._sessions: dict[bytes, Session] = {}
-        """Those of all realms by their prefix."""
+        """Those of all realms by their prefix, and by the one for packets to one member."""
         self._answers: dict[bytes, _Answer] = {}
         """Owed, by the prefix of the session that they go to."""
         self._answered: dict[bytes, int] = {}
@@ -387,7 +403,7 @@ class Guard:
             raise GroupKeyError(f"key {key.id} is in use and cannot be retired")
         del self._realms[realm.id]
         for prefix in realm.sessions:
-            del self._sessions[prefix]
+            del self._sessions[prefix], self._sessions[_direct(prefix)]
         self._answers = {prefix: answer for prefix, answer in self._answers.items() if answer.realm is not realm}
 
     def proven(self, key: GroupKey | None = None) -> frozenset[NodeId]:
@@ -403,15 +419,19 @@ class Guard:
 
     # Packets that leave and arrive.
 
-    def seal(self, data: bytes, segment: int) -> tuple[bytes, int]:
-        """A train as it may leave, and the size of its packets then. Sealed once, it may be sent to many."""
-        return self._current.sealer.seal_train(data, segment)
+    def seal(self, data: bytes, segment: int, to: NodeId | None = None) -> tuple[bytes, int]:
+        """A train as it may leave, and the size of its packets then.
+
+        `to` must be given for what the engine addresses to one member, and only that member will open it. Without it
+        the train is for all and may be sent to many, sealed once.
+        """
+        return self._current.sealer.seal_train(data, segment, to)
 
     def receive(self, now: int, data: bytes, segment: int, source: object | None = None) -> list[Opened]:
         """What of a train may go to the engine: at most one train a transmitter, in its order."""
         if len(data) > segment > 0:
             session = self._sessions.get(data[:_PREFIX_BYTES])
-            if session is not None:
+            if session is not None and data[3] == _KIND_PACKET:
                 opened = session.open_train(data, segment)
                 if opened is not None:
                     self.counters["opened"] += -(-len(data) // segment)
@@ -464,13 +484,13 @@ class Guard:
         """Counts a packet that belongs to no accepted session."""
         if packet[:2] == MAGIC:
             reason = "plaintext"
-        elif packet[:4] != _PACKET_MAGIC:
+        elif packet[:4] != _PACKET_MAGIC and packet[:4] != _DIRECT_MAGIC:
             reason = "foreign"
         elif len(packet) <= OVERHEAD_BYTES:
             reason = "truncated"
         elif len(packet) > PACKET_BYTES_MAX + OVERHEAD_BYTES:
             reason = "oversized"
-        elif any(packet[:_PREFIX_BYTES] == realm.sealer.prefix for realm in self._realms.values()):
+        elif any(packet[4:_PREFIX_BYTES] == realm.sealer.prefix[4:] for realm in self._realms.values()):
             reason = "own"
         elif any(packet[4:6] == realm.id[:2] for realm in self._realms.values()):
             reason = "unproven"
@@ -506,12 +526,12 @@ class Guard:
     def _accept(self, realm: Realm, hello: Hello, prefix: bytes) -> None:
         if len(realm.sessions) >= SESSIONS_MAX:
             self._forget(realm, min(realm.sessions.values(), key=lambda session: session.heard))
-        self._sessions[prefix] = realm.accept(hello, prefix, self._tick)
+        self._sessions[prefix] = self._sessions[_direct(prefix)] = realm.accept(hello, prefix, self._tick)
         self.counters["accepted"] += 1
 
     def _forget(self, realm: Realm, session: Session) -> None:
         realm.forget(session)
-        del self._sessions[session.prefix]
+        del self._sessions[session.prefix], self._sessions[_direct(session.prefix)]
         self.counters["forgotten"] += 1
 
     def _owe(self, now: int, answer: _Answer, prefix: bytes) -> None:
@@ -562,7 +582,7 @@ class Guard:
             for session in realm.silent(self._tick):
                 self._forget(realm, session)
         self._answered = {prefix: at for prefix, at in self._answered.items() if at + ANSWER_INTERVAL_US > now}
-        ceiling = max(HELLO_INTERVAL_US_MAX, HELLO_INTERVAL_US_PER_SESSION * len(self._sessions))
+        ceiling = max(HELLO_INTERVAL_US_MAX, HELLO_INTERVAL_US_PER_SESSION * len(self._sessions) // 2)
         self._hello_at = now + min(self._hello_interval, ceiling)
         self._hello_interval = min(2 * self._hello_interval, ceiling)
 
@@ -597,7 +617,7 @@ class PlainGuard:
         self._report_at = 0
         self._reported = 0
 
-    def seal(self, data: bytes, segment: int) -> tuple[bytes, int]:
+    def seal(self, data: bytes, segment: int, to: NodeId | None = None) -> tuple[bytes, int]:
         return data, segment
 
     def receive(self, now: int, data: bytes, segment: int, source: object | None = None) -> list[Opened]:

@@ -18,6 +18,8 @@ Layout of a data packet, little-endian:
            blob                   the bodies (key, headers, data) back to back
            padding                up to PADDING_MAX zero bytes
 
+A sequence number belongs to a packet, not to a message (deviation D17 of the Totem engine).
+
 The form is columnar: a receiver checks a packet by adding up one column, and the blob can be handed on, or become
 an Arrow buffer, with no work per message. A message that does not fit is cut: its first piece is the last entry of
 one packet (UNFINISHED), and it goes on as the first entry of the sender's next packet (CONTINUES). So every packet of

@@ -10,14 +10,14 @@ from ordercast.wire.totem import CommitToken, Join
 
 
 def written(s: State, write_id: int) -> None:
-    """The new ring's number is durable: the Commit token may leave."""
+    """Deviation D12: the new ring's number is durable, so the Commit token may leave."""
     if write_id == s.pending_write:
         s.pending_write = None
         forward_commit_token(s)
 
 
 def commit_token_received(s: State, token: CommitToken) -> None:
-    """Erratum 9: the whole ring identifier and the rotation are compared."""
+    """Deviation D10: the whole ring identifier and the rotation are compared (erratum 9)."""
     assert s.new is not None
     if token.ring_id != s.new.id or s.pending_write is not None:
         s.counters["stale"] += 1
@@ -33,6 +33,7 @@ def commit_token_received(s: State, token: CommitToken) -> None:
 def join_received(s: State, join: Join) -> None:
     """A member has given the new ring up, unless its Join is older than the Commit token."""
     assert s.new is not None
+    # Deviation D28: the Join counts once Gather has begun.
     if join.sender in s.new.members and join.ring_seq >= s.new.number:
         shift_to_gather(s, Reason.JOIN)
         gather.join_received(s, join)

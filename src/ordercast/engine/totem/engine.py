@@ -198,8 +198,8 @@ class Totem:
         sender = sender_of(data)
         name = s.directory.get(sender)
         if sender in s.active.keys or digest in s.past_rings or name is None or name == s.name:
-            # Late messages of a ring that was mine, or of a member that is on its way to another ring; or of a process
-            # of which no Join or beacon has told the name: its next beacon will.
+            # Deviation D23: late messages of a ring that was mine, or of a member that is on its way to another ring;
+            # or of a process of which no Join or beacon has told the name: its next beacon will.
             s.counters["stale"] += 1
             return
         s.row[Event.FOREIGN_MESSAGE](s, name)

@@ -13,7 +13,7 @@ def transmits_allowed(
 
     `fcc` and `backlog` are the token's; `my_trc` and `my_pbl` what I added to them one rotation ago. My own last
     broadcasts lie a whole rotation back and are taken out of the count before it is compared with the window
-    (departure D11): left in, they would keep a loaded ring at n/(n+1) of its window.
+    (deviation D11): left in, they would keep a loaded ring at n/(n+1) of its window.
     """
     if my_tbl <= 0:
         return 0

@@ -44,7 +44,7 @@ def merge_join(s: State, join: Join) -> bool:
 
 
 def failures_believed(s: State, join: Join) -> frozenset[NodeId]:
-    """Erratum 8: an outsider does not fail a member of my ring that I have heard since I entered Gather."""
+    """Deviation D7: an outsider does not fail a member of my ring that I heard since I entered Gather (erratum 8)."""
     if join.sender in s.ring.members:
         return join.fail_set
     return frozenset(
@@ -102,7 +102,7 @@ def broadcast_join(s: State) -> None:
 
 
 def consensus_timeout_expired(s: State, _event: object = None) -> None:
-    """Fails whoever has not agreed; those that were heard lately get more time first (departure D8)."""
+    """Fails whoever has not agreed; those that were heard lately get more time first (deviation D8)."""
     wanted = s.members_wanted()
     silent = wanted - s.consensus
     if not silent:
@@ -136,7 +136,7 @@ def token_loss_timeout_expired(s: State, _event: object = None) -> None:
 
 
 def count_attempt(s: State, members: frozenset[NodeId], culprit: NodeId | None) -> None:
-    """Erratum 6: one membership may fail to be installed only so often before a member is failed for it."""
+    """Deviation D6: one membership may fail only so often before a member is failed for it (erratum 6)."""
     if s.attempted != members:
         s.attempted, s.attempts = members, 0
     s.attempts += 1
@@ -154,7 +154,7 @@ def leave_received(s: State, leave: Leave) -> None:
 
 
 def believe_leave(s: State, leave: Leave) -> None:
-    """Fails the leaver without suspecting it: it may come back at once."""
+    """Deviation D21: fails the leaver without suspecting it, since it may come back at once."""
     s.heard_us.pop(leave.sender, None)
     s.my_fail_set.add(leave.sender)
     shift_to_gather(s, Reason.LEAVE)
@@ -164,7 +164,7 @@ def regular_message_received(s: State, train: Train) -> None:
     """As in the Operational state, unless the set of the old ring's messages is fixed already.
 
     Once I have said received_flg, another member may have installed and delivered exactly what all of us had. A message
-    that came later would be in my set and not in theirs (departure D9).
+    that came later would be in my set and not in theirs (deviation D9).
     """
     if s.my_received_flg:
         s.counters["stale"] += 1

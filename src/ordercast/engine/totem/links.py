@@ -1,4 +1,4 @@
-"""Who hears whom: what keeps one-way and partial links from re-forming rings for ever. Not in the paper.
+"""Who hears whom: what keeps one-way and partial links from re-forming rings for ever (deviation D20).
 
 The paper forms a new ring whenever a foreign message is heard. If A hears B and B does not hear A, or if A and B hear
 each other and B has a neighbour that A cannot hear, no ring with all of them can form, and every foreign message

@@ -47,13 +47,14 @@ def accept_token(s: State, ring: Ring, token: Token) -> bool:
 
 
 def rest_with_token(s: State, ring: Ring, token: Token) -> bool:
-    """Holds the token of an idle ring back for a while, and that of a stalled ring for a moment; not in the paper.
+    """Holds the token of an idle ring back for a while, and that of a stalled ring for a moment.
 
     Only the representative rests, so that everyone knows whom to wake. It rests only when two rotations have shown
     that everything is received by all: nobody then waits for a third.
     """
     if ring.representative != s.name:
         return False
+    # Deviation D18: the idle ring's token rests here.
     idle = (
         token.aru == token.seq == ring.forwarded_aru == ring.previous_aru
         and not s.wake_pending
@@ -61,6 +62,7 @@ def rest_with_token(s: State, ring: Ring, token: Token) -> bool:
         and not token.backlog
         and not s.leaving
     )
+    # Deviation D19: a ring that stands still is slowed down.
     stalled = ring.my_aru_count >= STALL_PACE_FROM or token.fcc - ring.my_trc > ring.window
     if not idle and not stalled:
         # Whoever asked for the token is served by this rotation.
@@ -104,7 +106,7 @@ def handle_token(s: State, ring: Ring, token: Token, source: Source, before_forw
     ring.my_aru_count = ring.my_aru_count + 1 if stalled else 0
     ring.stall_owner = token.aru_id
     if ring.my_aru_count > s.config.fail_to_rcv_const and token.aru_id != s.key and ring.my_aru > token.aru:
-        # Erratum 1: the member to fail is the one that set the aru, and not I.
+        # Deviation D1: the member to fail is the one that set the aru, and not I (erratum 1).
         _fail_to_receive(s, ring, token)
         return
 
@@ -112,12 +114,14 @@ def handle_token(s: State, ring: Ring, token: Token, source: Source, before_forw
     my_tbl = packets_waiting(s)
     used = sent + retransmitted
     if s.throttled and s.phase is Phase.OPERATIONAL:
-        # My application lags: more than a whole window counts as sent, so that for one rotation nobody has any left.
+        # Deviation D25: my application lags. More than a whole window counts as sent, so that for one rotation nobody
+        # has any left.
         used += ring.window + 1
     token.fcc = max(token.fcc - ring.my_trc, 0) + used
     token.backlog = max(token.backlog - ring.my_pbl, 0) + my_tbl
     ring.my_trc, ring.my_pbl = used, my_tbl
     token.idle = _is_idle(s, ring, token, sent + retransmitted)
+    # Deviation D13: the arus of the last two tokens, as I forward them (erratum 11).
     ring.previous_aru, ring.forwarded_aru = ring.forwarded_aru, token.aru
     ring.safe_seq = max(ring.safe_seq, min(ring.previous_aru, ring.forwarded_aru))
     before_forward(s, ring, token)
@@ -253,7 +257,7 @@ def regular_message_received(s: State, train: Train) -> None:
         return
     ring.heard_us = s.now
     if train.last_seq > ring.forwarded_seq:
-        # Erratum 13: only a message sent after my token shows that the token arrived.
+        # Deviation D15: only a message sent after my token shows that the token arrived (erratum 13).
         s.token_retransmission_at = NEVER
     if train.direct and ring.my_aru == train.last_seq and ring.delivered == train.first_seq - 1:
         # The common case: the train is all that can be delivered now.
@@ -272,7 +276,7 @@ def deliver(s: State, ring: Ring) -> None:
 
 
 def token_loss_timeout_expired(s: State, _event: object = None) -> None:
-    """Figure 3; a ring whose messages still come is not lost (§6.2.1)."""
+    """Figure 3; a ring whose messages still come is not lost (§6.2.1; Deviation D15)."""
     late = s.ring.heard_us + s.config.token_loss_timeout_us
     if s.now < late:
         s.token_loss_at = late
@@ -291,6 +295,7 @@ def token_retransmission_timeout_expired(s: State, _event: object = None) -> Non
 
 
 def foreign_message_received(s: State, sender: NodeId) -> None:
+    # Deviation D20: no merge that would be in vain.
     if links.is_suspect(s, sender) or links.must_wait(s, sender):
         return
     s.my_proc_set.add(sender)
@@ -299,7 +304,10 @@ def foreign_message_received(s: State, sender: NodeId) -> None:
 
 
 def join_received(s: State, join: Join) -> None:
-    """Figure 3 with erratum 7: a Join that is stale, or whose sender has given me up, does not break the ring."""
+    """Figure 3 with erratum 7: a Join that is stale, or whose sender has given me up, does not break the ring.
+
+    Deviation D7; and deviation D28: it counts once Gather has begun.
+    """
     if s.name in join.fail_set:
         return
     if join.sender in s.ring.members:
@@ -349,7 +357,10 @@ def _wake_representative(s: State, ring: Ring) -> None:
 
 
 def _leave_if_done(s: State, ring: Ring) -> None:
-    """Goes once every message of mine is safe: all members have it, so my departure costs nobody anything."""
+    """Goes once every message of mine is safe: all members have it, so my departure costs nobody anything.
+
+    Deviation D21.
+    """
     if s.new_message_queue.messages or min(ring.safe_seq, ring.delivered) < ring.last_own_seq:
         return
     leave = Leave(ring.number, ring.digest, s.name).encode()

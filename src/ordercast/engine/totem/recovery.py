@@ -21,7 +21,10 @@ def regular_token_received(s: State, token: Token) -> None:
 
 
 def broadcast_retrans_messages(s: State, ring: Ring, token: Token, allowed: int) -> int:
-    """Packets of the old ring go out as messages of the new one, packed and cut like any other (bug 12)."""
+    """Packets of the old ring go out as messages of the new one, packed and cut like any other (bug 12).
+
+    Deviation D17.
+    """
     packer = s.retrans_packer
     assert packer is not None
     take = allowed - packer.packets_waiting()
@@ -105,7 +108,10 @@ def join_received(s: State, join: Join) -> None:
 
 
 def commit_token_received(s: State, token: CommitToken) -> None:
-    """The representative makes the first regular token of the Commit token after its second rotation, once (bug 5)."""
+    """The representative makes the first regular token of the Commit token after its second rotation.
+
+    Once only (bug 5; deviation D10).
+    """
     ring = s.new
     assert ring is not None
     if (

@@ -25,8 +25,8 @@ def shift_to_gather(s: State, reason: Reason) -> None:
         abandon_new_ring(s)
     s.held, s.hold_at, s.wake_pending = None, NEVER, False
     s.token_loss_at = s.token_retransmission_at = NEVER
-    # A change of the sets is told at once, but not more often than join_pace_us: the Joins of many members that
-    # start together would otherwise multiply.
+    # Deviation D22: a change of the sets is told at once, but not more often than join_pace_us. The Joins of many
+    # members that start together would otherwise multiply.
     s.join_at = max(s.now, s.joined_us + s.config.join_pace_us)
     s.consensus_at = s.now + s.config.consensus_timeout_us
     s.consensus_patient = False
@@ -49,7 +49,7 @@ def abandon_new_ring(s: State) -> None:
 
 
 def shift_to_commit(s: State, token: CommitToken, reason: Reason) -> None:
-    """Fills in my entry of the Commit token. It leaves once its ring number is durable (erratum 10)."""
+    """Fills in my entry of the Commit token. It leaves once its ring number is durable (erratum 10; deviation D12)."""
     members = tuple(entry.name for entry in token.memb_list)
     entry = token.memb_list[members.index(s.name)]
     entry.filled = True
@@ -60,6 +60,7 @@ def shift_to_commit(s: State, token: CommitToken, reason: Reason) -> None:
     entry.window = s.config.receive_window
     token.memb_index = members.index(s.name)
     s.highest_number = token.ring_number
+    # Deviation D4: the old ring stays what it is.
     s.new = Ring(token.ring_id, members, s.name, s.config.window_size)
     s.commit = token
     s.regular_token_made = False
@@ -91,6 +92,7 @@ def shift_to_recovery(s: State, token: CommitToken) -> None:
     members = s.new.members
     token.memb_index = members.index(s.name)
     s.commit = token
+    # Deviation D24: the window fits the smallest receive buffer.
     s.new.window = min(s.config.window_size, *(max(entry.window, 1) for entry in token.memb_list))
     s.new.heard_us = s.now
     transitional = [entry for entry in token.memb_list if entry.old_ring == s.ring.id]
@@ -106,7 +108,8 @@ def shift_to_recovery(s: State, token: CommitToken) -> None:
     s.recovered_seq = 0
     s.obliged = all(entry.received_flg for entry in transitional)
     if not s.obliged:
-        # Erratum 5: somebody has not received everything, so nobody has installed, and nothing is owed yet.
+        # Deviation D5: somebody has not received everything, so nobody has installed, and nothing is owed yet
+        # (erratum 5).
         s.my_received_flg = False
         s.my_deliver_memb = trans_memb
         low_ring_aru = min(entry.my_aru for entry in transitional)
@@ -136,7 +139,7 @@ def shift_to_operational(s: State) -> None:
 
 
 def become_member(s: State, new: Ring) -> None:
-    """my_ring_id and my_memb change here and nowhere else."""
+    """my_ring_id and my_memb change here and nowhere else (deviation D4)."""
     s.past_rings[s.ring.digest] = None
     while len(s.past_rings) > PAST_RINGS_MAX:
         del s.past_rings[next(iter(s.past_rings))]
@@ -172,7 +175,7 @@ def deliverable_on_old_ring(s: State, old: Ring) -> list[Run]:
 
 
 def deliverable_in_transitional(s: State, old: Ring) -> list[Run]:
-    """Step 4 with erratum 14: everything before the first gap; beyond it, what my_deliver_memb sent."""
+    """Step 4 with erratum 14: everything before the first gap; beyond it, what my_deliver_memb sent (deviation D16)."""
     runs: list[Run] = []
     owed = {key for key, name in old.keys.items() if name in s.my_deliver_memb}
     for seq in range(old.delivered + 1, old.high_seq + 1):
@@ -192,13 +195,13 @@ def regular_view(ring: Ring) -> View:
 
 
 def transitional_view(s: State, new: Ring) -> View:
-    """Erratum 2: named after the ring it leads to and its lowest member, which no other one shares."""
+    """Deviation D2: named after the ring it leads to and its lowest member, which no other one shares (erratum 2)."""
     members: tuple[NodeId, ...] = tuple(sorted(s.my_trans_memb))
     return View(Kind.TRANSITIONAL, f"{new.text}/{members[0]}", new.number - 1, members)
 
 
 def stalled_member(s: State) -> NodeId | None:
-    """Erratum 6: the member that stalls the ring being formed, as far as I can tell."""
+    """Deviation D6: the member that stalls the ring being formed, as far as I can tell (erratum 6)."""
     others = sorted(s.members_wanted() - {s.name})
     if s.new is not None and s.phase is Phase.RECOVERY and s.new.stall_owner not in (NO_NODE, s.key):
         return s.new.keys.get(s.new.stall_owner)

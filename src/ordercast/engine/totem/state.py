@@ -24,7 +24,7 @@ NEVER = 2**62
 """A deadline that does not come."""
 
 RING_NUMBER_KEYS = ("ring.0", "ring.1")
-"""The two records on stable storage, written in turn: a write that is torn leaves the one before."""
+"""The two records on stable storage, written in turn: a write that is torn leaves the one before (deviation D12)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +265,7 @@ class Ring:
     def take_deliverable(self) -> list[Run]:
         """The runs that can be delivered now: up to my_aru, and up to the first safe message that is not safe yet.
 
-        An agreed message never overtakes an undelivered safe one (erratum 12).
+        An agreed message never overtakes an undelivered safe one (erratum 12; deviation D14).
         """
         runs: list[Run] = []
         seq, aru, safe = self.delivered + 1, self.my_aru, self.safe_seq

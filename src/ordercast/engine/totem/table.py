@@ -67,6 +67,7 @@ _OPERATIONAL: dict[Event, Handler] = {
 }
 
 _GATHER: dict[Event, Handler] = {
+    # Deviation D3: no token counts here.
     Event.REGULAR_TOKEN: ignored("erratum 3: regular tokens count again in Recovery"),
     Event.REGULAR_MESSAGE: gather.regular_message_received,
     Event.FOREIGN_MESSAGE: gather.foreign_message_received,
