@@ -12,7 +12,8 @@ The host's duties:
 2. After each batch call `take_effects()` and carry the effects out in their order. An effect may rely on
    those before it: `Originated` is logged before the `Broadcast` behind it leaves, `Install` is handed
    to the application before the `Unicast` that forwards the token.
-3. `Persist` starts a durable write. The host tells `written(write_id)` when it is durable, at once or later;
+3. `Persist` starts a durable write. Writes become durable in their order, each as a whole. The host tells
+   `written(write_id)` when one is durable, at once or later;
    the engine keeps back whatever must not leave before that, so the host never has to reorder. A failed
    write is never reported as written: the host stops the engine, as after a crash.
 4. `deadline` is the time at which `timer()` wants to be called; None if never. It may move in either

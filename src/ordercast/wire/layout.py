@@ -16,8 +16,8 @@ VERSION = 1
 SEQ_MAX = 2**62
 PACKET_BYTES_MAX = 65_000
 """The largest packet: what one UDP datagram holds, less a margin for encryption."""
-MEMBERS_MAX = 512
-"""The largest membership that Join and Commit token may name."""
+MEMBERS_MAX = 384
+"""The largest membership: with the longest names a Commit token still fits a packet."""
 
 PREFIX = Struct("<2sBB")
 

@@ -57,11 +57,13 @@ def note_consensus(s: State, join: Join) -> None:
     if s.my_proc_set != join.proc_set or s.my_fail_set != join.fail_set or join.sender in s.my_fail_set:
         return
     s.join_number = max(s.join_number, join.ring_seq)
+    wanted = s.members_wanted()
+    if s.attempted != wanted:
+        s.attempted, s.attempts = wanted, 0
     s.attempts = max(s.attempts, join.attempts)
     if join.sender in s.consensus:
         return
     s.consensus.add(join.sender)
-    wanted = s.members_wanted()
     if wanted <= s.consensus:
         if s.name == min(wanted):
             make_commit_token(s)
@@ -95,7 +97,8 @@ def join_timeout_expired(s: State, _event: object = None) -> None:
 
 
 def broadcast_join(s: State) -> None:
-    packet = Join(s.name, frozenset(s.my_proc_set), frozenset(s.my_fail_set), s.highest_number, s.attempts).encode()
+    attempts = s.attempts if s.attempted == s.members_wanted() else 0
+    packet = Join(s.name, frozenset(s.my_proc_set), frozenset(s.my_fail_set), s.highest_number, attempts).encode()
     s.joined_us = s.now
     s.join_at = s.now + s.config.join_timeout_us
     s.emit(Broadcast(packet, len(packet)))
@@ -106,13 +109,10 @@ def consensus_timeout_expired(s: State, _event: object = None) -> None:
     wanted = s.members_wanted()
     silent = wanted - s.consensus
     if not silent:
-        if s.name == min(wanted):
-            # Alone, or last to agree with myself: a process that starts waits this long for others to answer.
-            make_commit_token(s)
-        else:
-            s.consensus = {s.name}
-            s.consensus_at = NEVER
-            s.token_loss_at = s.now + s.config.token_loss_timeout_us
+        # Alone: a process that starts waits this long for others to answer. With others, the Join that completed the
+        # consensus has ended this timer.
+        assert wanted == {s.name}
+        make_commit_token(s)
         return
     if not s.consensus_patient:
         recently = max(s.config.token_loss_timeout_us, 2 * links.beacon_interval_us(s))
@@ -127,11 +127,7 @@ def consensus_timeout_expired(s: State, _event: object = None) -> None:
 def token_loss_timeout_expired(s: State, _event: object = None) -> None:
     """Consensus was reached, but no Commit token came: the representative is the one who stalls (erratum 6)."""
     wanted = s.members_wanted()
-    silent = wanted - s.consensus
-    if silent and s.consensus != {s.name}:
-        s.my_fail_set |= silent
-    else:
-        count_attempt(s, wanted, min(wanted - {s.name}, default=None))
+    count_attempt(s, wanted, min(wanted - {s.name}, default=None))
     shift_to_gather(s, Reason.COMMIT_LOSS)
 
 
@@ -149,7 +145,12 @@ def count_attempt(s: State, members: frozenset[NodeId], culprit: NodeId | None) 
 def leave_received(s: State, leave: Leave) -> None:
     """Whoever has left a ring of mine will not agree to the next one."""
     rings = {s.ring.digest} | ({s.new.digest} if s.new else set())
-    if leave.sender in s.my_proc_set and leave.sender not in s.my_fail_set and leave.ring_digest in rings:
+    if leave.sender not in s.my_proc_set or leave.ring_digest not in rings:
+        return
+    if leave.sender in s.my_fail_set:
+        # Another copy of the same leave: it is no sign of life either.
+        s.heard_us.pop(leave.sender, None)
+    else:
         believe_leave(s, leave)
 
 

@@ -21,10 +21,11 @@ from __future__ import annotations
 from ordercast.engine.contract import Broadcast
 from ordercast.engine.totem.state import State, Suspect
 from ordercast.wire.ids import NodeId, NodeKey, node_key
+from ordercast.wire.layout import MEMBERS_MAX
 from ordercast.wire.totem import Beacon
 
 DIRECTORY_MAX = 4096
-"""Names known by their keys; beyond it new processes go unnoticed until this one starts again."""
+"""Names known by their keys; beyond it the one that has been silent longest is forgotten."""
 RING_SIZE_PER_INTERVAL = 32
 """Beacons come less often in larger rings, so that their rate per member stays bounded."""
 HEARD_INTERVALS = 4
@@ -41,12 +42,20 @@ def learn(s: State, name: NodeId) -> bool:
     known = s.directory.get(key)
     if known is None:
         if len(s.directory) >= DIRECTORY_MAX:
-            return False
+            _forget_the_longest_silent(s)
         s.directory[key] = name
     elif known != name:
         return False
     s.heard_us[name] = s.now
     return True
+
+
+def _forget_the_longest_silent(s: State) -> None:
+    kept = {s.name, *s.ring.members, *(s.new.members if s.new else ())}
+    name = min((name for name in s.directory.values() if name not in kept), key=lambda name: s.heard_us.get(name, 0))
+    del s.directory[node_key(name)]
+    for table in (s.heard_us, s.beacons, s.suspects):
+        table.pop(name, None)
 
 
 def heard_lately(s: State, name: NodeId, within_us: int) -> bool:
@@ -57,7 +66,8 @@ def beacon_timeout_expired(s: State, _event: object = None) -> None:
     interval = beacon_interval_us(s)
     s.beacon_at = s.now + interval
     window = HEARD_INTERVALS * interval
-    heard = frozenset(node_key(name) for name in s.heard_us if heard_lately(s, name, window))
+    lately = [name for name in s.heard_us if heard_lately(s, name, window)]
+    heard = frozenset(node_key(name) for name in lately[-MEMBERS_MAX:])
     members = frozenset(s.ring.keys)
     packet = Beacon(s.ring.number, s.ring.digest, s.name, members, heard).encode()
     s.emit(Broadcast(packet, len(packet)))

@@ -14,6 +14,7 @@ from ordercast.engine.totem.flow import transmits_allowed
 from ordercast.engine.totem.shifts import set_phase, shift_to_gather
 from ordercast.engine.totem.state import NEVER, Phase, Reason, Ring, State
 from ordercast.wire.ids import NO_NODE, NodeId
+from ordercast.wire.layout import MEMBERS_MAX
 from ordercast.wire.totem import RTR_RANGES_MAX, Join, Leave, Token, Wake
 from ordercast.wire.train import Train, parse_train
 
@@ -50,20 +51,22 @@ def rest_with_token(s: State, ring: Ring, token: Token) -> bool:
     """Holds the token of an idle ring back for a while, and that of a stalled ring for a moment.
 
     Only the representative rests, so that everyone knows whom to wake. It rests only when two rotations have shown
-    that everything is received by all: nobody then waits for a third.
+    that everything is received by all, so that nobody waits for a third, and when all have forwarded the token as
+    idle, so that nobody takes the rest for a loss.
     """
     if ring.representative != s.name:
         return False
     # Deviation D18: the idle ring's token rests here.
     idle = (
-        token.aru == token.seq == ring.forwarded_aru == ring.previous_aru
+        token.idle
+        and token.aru == token.seq == ring.forwarded_aru == ring.previous_aru
         and not s.wake_pending
         and not s.new_message_queue.messages
         and not token.backlog
         and not s.leaving
     )
     # Deviation D19: a ring that stands still is slowed down.
-    stalled = ring.my_aru_count >= STALL_PACE_FROM or token.fcc - ring.my_trc > ring.window
+    stalled = ring.my_aru_count >= STALL_PACE_FROM or s.throttled or token.fcc - ring.my_trc > ring.window
     if not idle and not stalled:
         # Whoever asked for the token is served by this rotation.
         s.wake_pending = False
@@ -256,7 +259,7 @@ def regular_message_received(s: State, train: Train) -> None:
         s.counters["duplicates"] += 1
         return
     ring.heard_us = s.now
-    if train.last_seq > ring.forwarded_seq:
+    if train.last_seq > ring.forwarded_seq and s.phase is Phase.OPERATIONAL:
         # Deviation D15: only a message sent after my token shows that the token arrived (erratum 13).
         s.token_retransmission_at = NEVER
     if train.direct and ring.my_aru == train.last_seq and ring.delivered == train.first_seq - 1:
@@ -296,7 +299,7 @@ def token_retransmission_timeout_expired(s: State, _event: object = None) -> Non
 
 def foreign_message_received(s: State, sender: NodeId) -> None:
     # Deviation D20: no merge that would be in vain.
-    if links.is_suspect(s, sender) or links.must_wait(s, sender):
+    if links.is_suspect(s, sender) or links.must_wait(s, sender) or len(s.my_proc_set) >= MEMBERS_MAX:
         return
     s.my_proc_set.add(sender)
     s.heard_us.setdefault(sender, s.now)
@@ -315,6 +318,9 @@ def join_received(s: State, join: Join) -> None:
             s.counters["stale"] += 1
             return
     elif links.is_suspect(s, join.sender):
+        return
+    if len(s.my_proc_set | join.proc_set) > MEMBERS_MAX:
+        s.report("refused", "a Join would make the ring too large", sender=join.sender)
         return
     gather.merge_join(s, join)
     shift_to_gather(s, Reason.JOIN)
@@ -366,5 +372,6 @@ def _leave_if_done(s: State, ring: Ring) -> None:
     leave = Leave(ring.number, ring.digest, s.name).encode()
     for _ in range(s.config.leave_copies):
         s.emit(Broadcast(leave, len(leave)))
+    s.token_loss_at = s.token_retransmission_at = s.hold_at = s.beacon_at = NEVER
     set_phase(s, Phase.STOPPED, Reason.LEFT)
     s.emit(Left())

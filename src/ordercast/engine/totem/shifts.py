@@ -178,9 +178,9 @@ def deliverable_in_transitional(s: State, old: Ring) -> list[Run]:
     """Step 4 with erratum 14: everything before the first gap; beyond it, what my_deliver_memb sent (deviation D16)."""
     runs: list[Run] = []
     owed = {key for key, name in old.keys.items() if name in s.my_deliver_memb}
-    for seq in range(old.delivered + 1, old.high_seq + 1):
-        train = old.received.get(seq)
-        if train is None or train.recovery or (seq > old.my_aru and train.sender not in owed):
+    for seq in sorted(seq for seq in old.received if seq > old.delivered):
+        train = old.received[seq]
+        if train.recovery or (seq > old.my_aru and train.sender not in owed):
             continue
         at = seq - train.first_seq
         if runs and runs[-1].train is train and runs[-1].stop == at:

@@ -9,7 +9,7 @@ with the Commit token. Keeping them apart is erratum 4.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum, IntEnum
 from typing import Any
 
@@ -65,6 +65,10 @@ class TotemConfig:
     """How often an announced leave is broadcast: nobody acknowledges it."""
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            least = 0 if field.name in ("token_hold_us", "join_pace_us", "attempts_max") else 1
+            if getattr(self, field.name) < least:
+                raise ValueError(f"{field.name} must be at least {least}")
         if self.token_hold_us + self.token_retransmission_timeout_us >= self.token_loss_timeout_us:
             raise ValueError(
                 "token_hold_us and token_retransmission_timeout_us together must stay below token_loss_timeout_us"
