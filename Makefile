@@ -29,6 +29,9 @@ bench: setup
 	@$(BIN)/python bench/engine.py
 	@$(BIN)/python bench/simulator.py
 	@$(BIN)/python bench/checker.py
+	@$(BIN)/python bench/seal.py
+	@$(BIN)/python bench/datagrams.py
+	@$(BIN)/python bench/group.py
 
 SEEDS ?= 0:20000
 soak: setup
@@ -42,9 +45,10 @@ mutate: setup
 coverage-table: setup
 	@$(BIN)/python -m tests.table_coverage
 
-# Debian packages for tests that need root, a browser or a peer. None are needed yet.
+# Debian packages for the tests on network-namespace hosts, which need root; without them those tests say that they skip.
 ci-deps:
-	@true
+	@if [ "$$(id -u)" = 0 ] && ! { command -v ip && command -v nft; } >/dev/null; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq iproute2 nftables >/dev/null; fi
 
 clean:
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

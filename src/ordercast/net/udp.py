@@ -55,7 +55,7 @@ from ordercast.net.udp_sockets import (
 HEADER_BYTES = 28
 """IPv4 and UDP."""
 PACKET_BYTES_MAX = 65_000
-LOOPBACK_PACKET_BYTES = 8_000
+LOOPBACK_PACKET_BYTES = 7_800
 """What a packet has on loopback, where the MTU of 65536 sets no useful limit; see docs/design/network.md."""
 CALL_BYTES_MAX = 65_000
 CALL_SEGMENTS_MAX = 64
@@ -120,7 +120,8 @@ class UdpNetwork:
         self.warnings: list[str] = []
         self.losses = SendLosses()
         self.packet_bytes_max = min(interface.mtu - HEADER_BYTES, PACKET_BYTES_MAX)
-        if interface.is_loopback:
+        self._loopback = interface.is_loopback
+        if self._loopback:
             self.packet_bytes_max = min(self.packet_bytes_max, LOOPBACK_PACKET_BYTES)
         self._host = host
         self._buffer = bytearray(_RECEIVE_BYTES)
@@ -203,7 +204,7 @@ class UdpNetwork:
 
     def receive_window(self, packet_bytes: int) -> int:
         """How many packets of this size the receive buffer of the data socket holds, whoever sends them."""
-        return packets_held(self._data, packet_bytes)
+        return packets_held(self._data, packet_bytes, loopback=self._loopback)
 
     def filenos(self) -> tuple[int, int]:
         """The data socket and the own socket, for `poll`."""
@@ -321,12 +322,12 @@ class UdpNetwork:
         """Wait for room in the send buffer, within what is left of SEND_WAIT_S, and send; whether it left."""
         if error.errno not in _NO_ROOM:
             return False
-        begun = time.monotonic()
+        begun = now = time.monotonic()
         until = begun + self._send_wait_left_s
         room = select.poll()
         room.register(self._own, select.POLLOUT)
         left = False
-        while not left and (now := time.monotonic()) < until:
+        while not left and now < until:
             room.poll((until - now) * 1000)
             try:
                 self._own.sendmsg([data], ancillary, 0, to)
@@ -336,7 +337,8 @@ class UdpNetwork:
                     break
                 # A full queue of the interface does not show in the socket: poll would answer at once.
                 time.sleep(_ROOM_PAUSE_S)
-        self._send_wait_left_s -= time.monotonic() - begun
+            now = time.monotonic()
+        self._send_wait_left_s -= now - begun
         return left
 
     def _lose(self, error: OSError, packets: int, packet_bytes: int, to: Address) -> bool:

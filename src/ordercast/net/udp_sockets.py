@@ -26,10 +26,10 @@ _BPF_LOAD_HALF, _BPF_LOAD_WORD, _BPF_IF_EQUAL, _BPF_RETURN = 0x28, 0x20, 0x15, 0
 
 BUFFER_USED_MAX = 0.75
 """The kernel may hand back what was read only once it is a quarter of the receive buffer."""
-PACKET_OVERHEAD_BYTES = 768
-"""What a packet costs a receive buffer beside its bytes: sk_buff, skb_shared_info and headers, generously."""
-PACKET_BLOCK_BYTES = 2048
-"""Drivers receive into halves of pages, and the whole of what a packet touches is charged to the buffer."""
+_BLOCK_OVERHEAD_BYTES, _SKB_BYTES = 384, 320
+"""What stands beside a packet in the block of memory that holds it, and beside that block: measured on Linux 6.18."""
+_PAGE_BYTES, _HEAD_BYTES = 4096, 768
+_POWERS_UP_TO_BYTES = 16 << 10
 
 
 class Buffer(NamedTuple):
@@ -129,11 +129,24 @@ def granted(sock: socket.socket, buffer: Buffer) -> int:
     return sock.getsockopt(socket.SOL_SOCKET, buffer.option) // 2
 
 
-def packets_held(sock: socket.socket, packet_bytes: int) -> int:
+def packets_held(sock: socket.socket, packet_bytes: int, *, loopback: bool) -> int:
     """How many packets of a size the receive buffer holds when each of them arrives alone."""
-    blocks = -(-packet_bytes // PACKET_BLOCK_BYTES)
-    cost = blocks * PACKET_BLOCK_BYTES + PACKET_OVERHEAD_BYTES
-    return max(1, int(sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) * BUFFER_USED_MAX) // cost)
+    room = sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) * BUFFER_USED_MAX
+    return max(1, int(room) // memory_of(packet_bytes, loopback=loopback))
+
+
+def memory_of(packet_bytes: int, *, loopback: bool) -> int:
+    """What a packet that arrives alone is charged to a receive buffer: the memory it lies in, not its bytes.
+
+    What a process on this machine sends lies in a block whose size is a power of two, or in pages when it is large.
+    The drivers of network cards may give each packet pages of its own. In a train a packet costs hardly more than its
+    bytes, but nothing promises that trains stay together on their way.
+    """
+    block = packet_bytes + _BLOCK_OVERHEAD_BYTES
+    if block <= _POWERS_UP_TO_BYTES:
+        block = 1 << (block - 1).bit_length()
+    cost = block + _SKB_BYTES
+    return cost if loopback else max(cost, -(-packet_bytes // _PAGE_BYTES) * _PAGE_BYTES + _HEAD_BYTES)
 
 
 def dropped(sock: socket.socket) -> int:
