@@ -91,6 +91,23 @@ class Batch:
         """The data of each message."""
         return iter(self._columns)
 
+    def tail(self, count: int) -> Batch:
+        """The last `count` messages."""
+        columns, skip = self._columns, len(self) - count
+        cut = Columns(
+            columns.sender_key,
+            columns.service,
+            columns.first + skip,
+            columns.stamp_us,
+            columns.lengths[skip:],
+            columns.blob[sum(columns.lengths[:skip]) :],
+        )
+        if columns.key_lengths is not None:
+            cut.key_lengths = columns.key_lengths[skip:]
+        if columns.header_lengths is not None:
+            cut.header_lengths = columns.header_lengths[skip:]
+        return Batch(cut, self.sender, self.view_id, self.service)
+
     def __len__(self) -> int:
         return len(self._columns.lengths)
 

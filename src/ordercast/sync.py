@@ -10,45 +10,91 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Generic, Self, TypeVar, Unpack
 
 from ordercast.errors import GroupError, NotMember, WouldBlock
-from ordercast.events import Batch, BatchEvent, Event, Headers, View
-from ordercast.group import (
-    LEAVE_TIMEOUT_S,
+from ordercast.events import BatchEvent, Event, Headers, View
+from ordercast.member import (
+    CANCELLED_LEAVE_US,
+    LEAVE_PATIENCE_S,
+    STOP_PATIENCE_S,
+    JoinOptions,
+    KeyLike,
     Member,
     Options,
+    Pledge,
     Receipt,
     ServiceName,
     StreamEnd,
-    Ticket,
     check_options,
-    finish_batch,
+    read_key,
 )
 
 __all__ = ["Group", "SyncTicket", "join"]
+
+T = TypeVar("T")
+
+
+class _Bridge:
+    """From the driver's thread to the application's: one condition, under whose lock the books are kept."""
+
+    def __init__(self, member: Member) -> None:
+        self.member = member
+        self.changed = threading.Condition()
+
+    def wake(self) -> None:
+        with self.changed:
+            self.member.settle()
+            self.changed.notify_all()
+
+    def until(self, condition: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        with self.changed:
+            return self.changed.wait_for(condition, timeout_s)
 
 
 class SyncTicket:
     """Stands for messages that were sent; `wait` gives their receipt."""
 
-    __slots__ = ("_group", "_ticket")
+    __slots__ = ("_bridge", "_pledge")
 
-    def __init__(self, group: Group, ticket: Ticket) -> None:
-        self._group = group
-        self._ticket = ticket
+    def __init__(self, bridge: _Bridge, pledge: Pledge) -> None:
+        self._bridge = bridge
+        self._pledge = pledge
 
     @property
     def done(self) -> bool:
-        return self._ticket.done
+        return self._pledge.done
 
     def wait(self, timeout: float | None = None) -> Receipt:
         """Waits until the messages are delivered here; TimeoutError if that takes longer than `timeout` seconds."""
-        if not self._group._wait_until(lambda: self._ticket.done, timeout):
+        if not self._pledge.done and not self._bridge.until(lambda: self._pledge.done, timeout):
             raise TimeoutError("the messages are not delivered yet")
-        return self._ticket.result()
+        return self._pledge.result()
+
+
+class _Events(Generic[T]):
+    """An iterator over the one stream of a group; making another loses nothing."""
+
+    __slots__ = ("_group", "_take")
+
+    def __init__(self, group: Group, take: Callable[[], T | StreamEnd | None]) -> None:
+        self._group = group
+        self._take = take
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T:
+        item = self._take()
+        while item is None:
+            self._group._wait_readable()
+            item = self._take()
+        if isinstance(item, StreamEnd):
+            raise self._group._end_of_stream() or StopIteration
+        return item
 
 
 class Group:
@@ -56,48 +102,25 @@ class Group:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._changed = threading.Condition()
         self._member = member = Member(options)
-        self._left = False
-        member.stream.wake = self._wake
-        member.driver.start()
+        self._bridge = bridge = _Bridge(member)
+        member.stream.wake = bridge.wake
+        member.start()
         try:
-            self._discover(member)
-        except BaseException:
-            self._left = True
-            member.driver.stop()
+            while not member.found():
+                bridge.until(member.found, 0.02)
+        except GroupError:
+            member.error_shown = member.leaving = True
+            member.abandon()
+            member.driver.join(STOP_PATIENCE_S)
             raise
-
-    def _discover(self, member: Member) -> None:
-        time_is_up = time.monotonic() + self._options.discovery_s
-
-        def found() -> bool:
-            if member.ended is not None or member.stream.warnings:
-                return True
-            view = member.view
-            enough = view is not None and len(view.members) >= self._options.min_members
-            return enough and time.monotonic() >= time_is_up
-
-        while not self._wait_until(found, 0.05):
-            continue
-        if member.ended is not None:
-            raise member.ended.error or NotMember("the group has ended")
-        if member.stream.warnings:
-            raise GroupError(f"the name {self._options.name!r} is taken by another process of the group")
-        member.settle()
-
-    def _wake(self) -> None:
-        """The driver's thread has something for us."""
-        member = self._member
-        with self._changed:
-            member.settle_tickets()
-            if member.stream.items and isinstance(member.stream.items[-1], StreamEnd):
-                member.end()
-            self._changed.notify_all()
-
-    def _wait_until(self, condition: Callable[[], bool], timeout: float | None = None) -> bool:
-        with self._changed:
-            return self._changed.wait_for(condition, timeout)
+        except BaseException:
+            # Interrupted: the others need not wait for this process's silence.
+            member.leaving = True
+            member.driver.leave(CANCELLED_LEAVE_US)
+            member.driver.join(STOP_PATIENCE_S)
+            raise
+        member.reader.begin()
 
     @property
     def name(self) -> str:
@@ -106,12 +129,10 @@ class Group:
     @property
     def view(self) -> View:
         """The latest view, which the reader of events may not have reached yet."""
-        view = self._member.view
-        if view is None:
-            raise NotMember("there is no view yet")
-        return View(view.id, view.members)
+        return self._member.view()
 
     def status(self) -> dict[str, object]:
+        """Figures of this member, for people and machines."""
         return self._member.status()
 
     def send(
@@ -127,67 +148,67 @@ class Group:
         keys: Sequence[bytes | None] | None = None,
         headers: Sequence[Headers | None] | None = None,
     ) -> SyncTicket:
-        """Queues messages that get consecutive numbers; one ticket for all."""
-        member = self._member
-        if member.queue_is_full:
-            self._wait_until(lambda: not member.queue_is_full or member.ended is not None)
-        return self._submit(data, service, keys, headers)
+        """Queues messages that stay in their order; one ticket for all. Waits while the queue is full."""
+        member, bridge = self._member, self._bridge
+        with bridge.changed:
+            while not (member.has_room() or member.leaving):
+                bridge.changed.wait()
+            return SyncTicket(bridge, member.send(data, service, keys, headers))
 
     def send_nowait(
         self, data: bytes, service: ServiceName = "agreed", key: bytes | None = None, headers: Headers | None = None
     ) -> SyncTicket:
         """Queues a message, or raises WouldBlock."""
-        if self._member.queue_is_full:
-            raise WouldBlock("the queue of messages to be sent is full")
-        return self._submit([data], service, None if key is None else [key], None if headers is None else [headers])
-
-    def _submit(
-        self,
-        data: Sequence[bytes],
-        service: str,
-        keys: Sequence[bytes | None] | None,
-        headers: Sequence[Headers | None] | None,
-    ) -> SyncTicket:
-        if self._left:
-            raise NotMember("this process has left the group")
-        with self._changed:
-            return SyncTicket(self, self._member.send(data, service, keys, headers))
+        with self._bridge.changed:
+            if not self._member.has_room():
+                raise WouldBlock("the queue of messages to be sent is full")
+            keys, columns = None if key is None else [key], None if headers is None else [headers]
+            return SyncTicket(self._bridge, self._member.send([data], service, keys, columns))
 
     def __iter__(self) -> Iterator[Event]:
         """Every event, one by one. Ends when this process has left; raises what ended it otherwise."""
-        for event in self.batches():
-            if isinstance(event, Batch):
-                yield from event
-            else:
-                yield event
+        return _Events(self, self._member.reader.next_event)
 
     def batches(self) -> Iterator[BatchEvent]:
         """The same stream with messages in batches."""
-        stream = self._member.stream
-        items = stream.items
-        while True:
-            if not items:
-                self._wait_until(lambda: bool(items))
-            item = items[0]
-            if isinstance(item, StreamEnd):
-                if item.error is not None:
-                    raise item.error
-                return
-            items.popleft()
-            yield item
-            finish_batch(stream, item)
+        return _Events(self, self._member.reader.next_batch)
+
+    def _wait_readable(self) -> None:
+        self._bridge.until(lambda: bool(self._member.stream.items))
+
+    def _end_of_stream(self) -> GroupError | None:
+        return self._member.stream_error()
+
+    def rotate_key(self, new: KeyLike) -> None:
+        """Goes over to another secret of the group; see the asynchronous group's."""
+        member = self._member
+        rotation = member.driver.rotate(read_key(new))
+        while not rotation.done:
+            if self._bridge.until(lambda: rotation.done or member.ended is not None, 0.1) and member.ended is not None:
+                raise NotMember("this process is no longer a member of the group") from member.ended.error
+        rotation.result()
 
     def leave(self) -> None:
-        """Leaves once every own message is at all members; after LEAVE_TIMEOUT_S all the same."""
-        if self._left:
-            return
-        self._left = True
-        member = self._member
-        if member.driver.is_alive():
+        """Leaves once every own message is at all members.
+
+        When that makes no progress for LEAVE_PATIENCE_S it leaves all the same, and raises DeliveryUncertain.
+        """
+        member, bridge = self._member, self._bridge
+        with bridge.changed:
+            if member.leaving:
+                return
+            member.leaving = True
+            bridge.changed.notify_all()
+        try:
             member.driver.leave()
-            self._wait_until(lambda: member.ended is not None, LEAVE_TIMEOUT_S)
-            member.driver.stop()
-        member.driver.join(2.0)
+            before = None
+            while member.ended is None and before != (before := member.progress()):
+                until = time.monotonic() + LEAVE_PATIENCE_S
+                bridge.until(lambda: member.ended is not None, until - time.monotonic())
+        finally:
+            member.abandon()
+        bridge.until(lambda: member.ended is not None, STOP_PATIENCE_S)
+        member.conclude()
 
     def __enter__(self) -> Self:
         return self
@@ -195,12 +216,23 @@ class Group:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.leave()
+        try:
+            self.leave()
+        except GroupError:
+            # The error on its way out says more than that leaving failed too.
+            if error is None:
+                raise
+
+    def __del__(self) -> None:
+        member = getattr(self, "_member", None)
+        if member is not None and not member.leaving and member.abandon():
+            member.leaving = True
+            warnings.warn(f"{self!r} was never left", ResourceWarning, source=self, stacklevel=2)
 
     def __repr__(self) -> str:
         return f"<Group {self._options.group!r} as {self._options.name!r}>"
 
 
-def join(group: str, **options: Any) -> Group:
+def join(group: str, **options: Unpack[JoinOptions]) -> Group:
     """Joins a group and returns once it is found; the options are those of `ordercast.join`."""
     return Group(check_options(group, **options))

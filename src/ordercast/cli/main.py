@@ -5,22 +5,30 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from ordercast import __version__
-from ordercast.cli import check, demo, sim
+from ordercast.cli import check, demo, keygen, pipe, sim, status
 
-RESERVED = ("pipe", "status", "bench", "log", "spark", "web", "keygen", "rotate-key")
+RESERVED = ("bench", "log", "spark", "web", "rotate-key")
 """Names that the command line keeps for what is not built yet. They are refused, not stubbed."""
 
 
+class _Parser(argparse.ArgumentParser):
+    """Bad usage is one line, without the list of all options before it."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {' '.join(message.splitlines())} (see {self.prog} --help)\n")
+
+
 def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(
+    top = _Parser(
         prog="ordercast",
         description="Total order, membership and extended virtual synchrony for groups of Python processes.",
     )
     top.add_argument("--version", action="version", version=f"ordercast {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for module in (demo, sim, check):
+    for module in (demo, pipe, status, sim, check, keygen):
         module.add_parser(commands)
     return top
 
@@ -32,11 +40,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     args = parser().parse_args(arguments)
     try:
-        status: int = args.run(args)
+        code: int = args.run(args)
     except KeyboardInterrupt:
         print("ordercast: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
         sys.stderr.close()
         return 1
-    return status
+    return code

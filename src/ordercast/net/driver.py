@@ -5,11 +5,16 @@ the interpreter hands the thread its turn every few milliseconds, which is far b
 measured, and what a process of its own would have cost, stands in `docs/design/group.md`.
 
 One turn of the loop: take what the application has submitted, drain the data sockets, then the token's (§5.2: on
-receipt of the token the input buffer is emptied first), call the timer if it is due, carry out the effects in order.
+receipt of the token the input buffer is emptied first), call the timer if it is due, carry out the effects in order,
+hand over to the application what was delivered.
+
+Before the engine starts the driver listens for a little more than a beacon interval, without a word. A process that
+claims a name that another one has would disturb the ring with its first Join; so it finds out before.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import threading
@@ -39,30 +44,49 @@ from ordercast.engine.contract import (
     Unicast,
     View,
 )
-from ordercast.errors import Evicted, GroupError
+from ordercast.errors import AuthError, Evicted, GroupError
 from ordercast.net.addresses import Address
 from ordercast.net.recorder import Recorder
 from ordercast.net.storage import Storage
-from ordercast.net.udp import UdpNetwork
+from ordercast.net.udp import DRAIN_BYTES_MAX, DRAIN_TRAINS_MAX, UdpNetwork
 from ordercast.wire.ids import NodeId, node_key
-from ordercast.wire.layout import PacketKind, WireError
-from ordercast.wire.seal import Guard, PlainGuard
-from ordercast.wire.totem import decode_beacon, decode_join, decode_leave
+from ordercast.wire.keys import SEAL_VERSION, GroupKey, GroupKeyError
+from ordercast.wire.layout import MAGIC, VERSION, PacketKind, WireError
+from ordercast.wire.seal import SEALED_MAGIC, AnyGuard, Guard
+from ordercast.wire.totem import Beacon, Join, Leave, decode_beacon, decode_join, decode_leave
 
 POLL_MAX_US = 1_000_000
 """The longest sleep; the engine's own deadlines are shorter."""
 READER_BYTES_MAX = 32 * 2**20
 """Bytes that wait for the application before the member throttles the group..."""
-READER_BYTES_RESUME = READER_BYTES_MAX // 2
+READER_BYTES_RESUME = 3 * READER_BYTES_MAX // 4
 """...and below which it lets the group go on."""
+READER_BYTES_LEAVING = 4 * READER_BYTES_MAX
+"""Bytes that may wait for the application while the member leaves, when it throttles nobody any more."""
 READER_MESSAGE_BYTES = 64
 """What a message counts for in these limits beside its own bytes."""
+EVICTION_US = 2_000_000
+"""How long an evicted member goes on to have its own messages delivered."""
+NEWCOMER_US = 1_000_000
+"""For so long after its start a process that meets its own name is the one that came later."""
+NAMESAKE_US = 2_000_000
+"""After so long with another process of the same name one of two established members must go."""
+ROTATION_GRACE_US = 2_000_000
+"""How long an old key is accepted after this member has begun to use the new one: the others follow within moments."""
+DRAINS_MAX = 32
+"""Drains of the data socket in one turn: more than its buffer holds."""
+REPORT_INTERVAL_US = 1_000_000
+ADDRESSES_MAX = 1024
 
-_SENDER_OF = {
-    PacketKind.JOIN: lambda data: decode_join(data).sender,
-    PacketKind.BEACON: lambda data: decode_beacon(data).sender,
-    PacketKind.LEAVE: lambda data: decode_leave(data).sender,
+_BEACON_MEMBERS = 32
+"""In larger rings beacons are rarer, see engine.totem.links."""
+_CONTROL: dict[int, Callable[[bytes], Join | Beacon | Leave]] = {
+    PacketKind.JOIN: decode_join,
+    PacketKind.BEACON: decode_beacon,
+    PacketKind.LEAVE: decode_leave,
 }
+_NEVER = 2**62
+_log = logging.getLogger("ordercast")
 
 
 class Sink(Protocol):
@@ -74,8 +98,8 @@ class Sink(Protocol):
     def batch(self, columns: Columns, sender: NodeId, view_id: str, mine: bool) -> None:
         """Messages were delivered."""
 
-    def turn_over(self) -> None:
-        """The end of a turn of the loop: wake whoever waits."""
+    def publish(self) -> None:
+        """The end of a turn: what was delivered in it may go to the application."""
 
     def reader_backlog(self) -> int:
         """Bytes that wait for the application."""
@@ -83,8 +107,42 @@ class Sink(Protocol):
     def reported(self, report: Report) -> None:
         """Something noteworthy."""
 
-    def ended(self, error: GroupError | None) -> None:
-        """The driver has stopped; nothing follows."""
+    def ended(self, error: GroupError | None, whole: bool) -> None:
+        """The driver has stopped; nothing follows. Not `whole`: in the middle of a turn."""
+
+
+class Rotation:
+    """A change of keys on its way: accept the new one, seal with it once all members accept it, retire the old ones."""
+
+    def __init__(self, key: GroupKey) -> None:
+        self.key = key
+        self.done = False
+        self.error: GroupError | None = None
+        self.begun = False
+        self.retire_at: int | None = None
+
+    def advance(self, now: int, guard: AnyGuard, others: frozenset[NodeId]) -> None:
+        try:
+            self._advance(now, guard, others)
+        except GroupKeyError as error:
+            self.error, self.done = AuthError(str(error)), True
+
+    def _advance(self, now: int, guard: AnyGuard, others: frozenset[NodeId]) -> None:
+        if not self.begun:
+            guard.add_key(self.key)
+            self.begun = True
+        elif self.retire_at is None:
+            if others <= guard.proven(self.key):
+                guard.use_key(self.key)
+                self.retire_at = now + ROTATION_GRACE_US
+        elif now >= self.retire_at:
+            for key in guard.keys[1:]:
+                guard.retire_key(key)
+            self.done = True
+
+    def result(self) -> None:
+        if self.error is not None:
+            raise self.error
 
 
 class Driver(threading.Thread):
@@ -94,30 +152,40 @@ class Driver(threading.Thread):
         self,
         engine: Engine,
         network: UdpNetwork,
-        guard: Guard | PlainGuard,
+        guard: AnyGuard,
         sink: Sink,
         *,
+        group: str,
         storage: Storage | None,
         recorder: Recorder | None,
+        listen_us: int,
         slow_reader_timeout_us: int,
     ) -> None:
-        super().__init__(name=f"ordercast {engine.name}", daemon=True)
+        super().__init__(name=f"ordercast {group} {engine.name}", daemon=True)
         self.engine = engine
         self.network = network
         self.guard = guard
         self.sink = sink
+        self.group = group
         self.storage = storage
         self.recorder = recorder
+        self.listen_us = listen_us
         self.slow_reader_timeout_us = slow_reader_timeout_us
         self.addresses: dict[NodeId, Address] = {}
         self.unreachable = 0
         """Packets for a process whose address is not known."""
+        self.foreign_version: int | None = None
+        """The version of packets that this process cannot read, when such have come."""
         self.turns = 0
+        self.queued_bytes = 0
+        """Submitted, and not yet handed to the engine."""
+        self.engine_left = False
+        """The engine has left in good order."""
         self._names = {node_key(engine.name): engine.name}
         self._assembler = Assembler()
         self._view: View | None = None
         self._loopback: deque[bytes] = deque()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a collected group may stop its driver from within any line
         self._pending: list[Submission] = []
         self._calls: deque[Callable[[], None]] = deque()
         self._signalled = False
@@ -126,7 +194,15 @@ class Driver(threading.Thread):
         self._disk: ThreadPoolExecutor | None = None
         self._stopping = False
         self._error: GroupError | None = None
-        self._throttled_since: int | None = None
+        self._throttled_us: int | None = None
+        self._minded = 0
+        self._leave_until: int | None = None
+        self._begun: int | None = None
+        self._listen_until = 0
+        self._namesake: tuple[int, int] | None = None
+        self._head = (SEALED_MAGIC + bytes((SEAL_VERSION,))) if isinstance(guard, Guard) else MAGIC + bytes((VERSION,))
+        self._rotation: Rotation | None = None
+        self._report_at = 0
         self._poll = select.poll()
         for fd in (self._signal_fd, *network.filenos()):
             self._poll.register(fd, select.POLLIN)
@@ -134,7 +210,10 @@ class Driver(threading.Thread):
     # Called by the application's threads
 
     def submit(self, submission: Submission) -> None:
+        """Takes messages; those of one service without keys and headers join the ones that wait already."""
+        size = sum(map(len, submission.bodies))
         with self._lock:
+            self.queued_bytes += size
             pending = self._pending
             last = pending[-1] if pending else None
             if (
@@ -146,81 +225,127 @@ class Driver(threading.Thread):
                 last.bodies.extend(submission.bodies)
             else:
                 pending.append(submission._replace(bodies=list(submission.bodies)))
-        self._signal()
+            self._signal()
 
-    def call(self, function: Callable[[], None]) -> None:
-        """Runs a function in the driver's thread, between two turns."""
-        self._calls.append(function)
-        self._signal()
-
-    def leave(self) -> None:
-        self.call(lambda: self.engine.leave(_now()))
+    def leave(self, within_us: int | None = None) -> None:
+        """Leaves in good order, and stops in any case after `within_us` if that is given."""
+        self._call(lambda: self._begin_leave(_now(), within_us))
 
     def stop(self, error: GroupError | None = None) -> None:
-        """Ends at once, as in a crash."""
+        """Ends at once, without a word to the others; with an error as in a crash."""
 
         def end() -> None:
             self._stopping = True
             self._error = self._error or error
 
-        self.call(end)
+        self._call(end)
+
+    def rotate(self, key: GroupKey) -> Rotation:
+        """Begins to change the key; one change at a time, the next one waits for nobody."""
+        rotation = Rotation(key)
+
+        def begin() -> None:
+            if self._rotation is not None:
+                rotation.error, rotation.done = GroupError("the key is being changed already"), True
+            else:
+                self._rotation = rotation
+
+        self._call(begin)
+        return rotation
+
+    @property
+    def throttling(self) -> bool:
+        """The group waits for this member's application."""
+        return self._throttled_us is not None
+
+    def stranger(self) -> GroupError | None:
+        """Whom this process cannot understand, when such have spoken and nobody else has."""
+        if self.foreign_version is not None:
+            return GroupError(
+                f"processes of another version ({self.foreign_version}) use this group; this one has {VERSION}"
+            )
+        counters = self.guard.counters
+        if counters.get("sealed"):
+            return AuthError("the group's processes use a key, and this one has none")
+        if counters.get("accepted"):
+            return None
+        if counters.get("unknown_key"):
+            return AuthError("the group's processes use another key")
+        if counters.get("plaintext"):
+            return AuthError("the group's processes use no key, and this one has one")
+        return None
+
+    def _call(self, function: Callable[[], None]) -> None:
+        """Runs a function in the driver's thread, between two turns."""
+        with self._lock:
+            self._calls.append(function)
+            self._signal()
 
     def _signal(self) -> None:
+        """Ends the poll. Under the lock: the descriptor of a driver that has ended may be another file's by now."""
         if not self._signalled:
             self._signalled = True
-            try:
-                os.eventfd_write(self._signal_fd, 1)
-            except OSError:
-                return
+            os.eventfd_write(self._signal_fd, 1)
 
     # The driver's thread
 
     def run(self) -> None:
         error: GroupError | None = None
+        whole = False
         try:
-            self.engine.start(_now())
-            self._carry_out()
+            self._listen()
+            if not self._stopping:
+                self._begun = _now()
+                self.engine.start(self._begun)
+                self._carry_out()
             while not self._stopping:
                 self._turn()
             error = self._error
+            whole = True
         except GroupError as failure:
             error = failure
         except Exception as failure:
-            error = GroupError(f"the engine has failed: {type(failure).__name__}: {failure}")
+            error = GroupError(f"the group's driver has failed: {type(failure).__name__}: {failure}")
             error.__cause__ = failure
         finally:
-            self._close(error)
+            self._close(error, whole)
 
-    def _close(self, error: GroupError | None) -> None:
-        if self.recorder is not None and self.engine_left:
-            self.recorder.close("leave")
+    def _close(self, error: GroupError | None, whole: bool) -> None:
+        if self.recorder is not None:
+            # What a turn that failed has not written yet is not written: the trace ends as in a crash.
+            ending = None
+            if whole:
+                ending = "leave" if self.engine_left else "close" if error is None else None
+            try:
+                self.recorder.end(ending)
+            except GroupError as failure:
+                error = error or failure
         self.network.close()
         if self._disk is not None:
             self._disk.shutdown(wait=True)
         if self.storage is not None:
             self.storage.close()
         with self._lock:
-            self._signalled = True
+            self._signalled = True  # nobody writes to the descriptor any more
             os.close(self._signal_fd)
-        self.sink.ended(error)
-        self.sink.turn_over()
+        self.sink.ended(error, whole)
 
-    engine_left = False
-    """The engine has left in good order."""
+    def _listen(self) -> None:
+        """Until a beacon of everybody must have come; raises if one of them has my name."""
+        self._listen_until = _now() + self.listen_us + 500 * (self.network.own[1] % 64)
+        while not self._stopping and (now := _now()) < self._listen_until:
+            self._wait(now, self._listen_until)
+            self._receive_all()
+            self._send_own_packets(_now())
+            if self._leave_until is not None:
+                self._stopping = True
 
     def _turn(self) -> None:
         self.turns += 1
-        deadline = self.engine.deadline
         now = _now()
-        until = min(
-            now + POLL_MAX_US if deadline is None else deadline,
-            now + POLL_MAX_US if self.guard.deadline is None else self.guard.deadline,
-        )
-        self._poll.poll(0 if self._loopback else max(0, min(until - now, POLL_MAX_US)) / 1000)
-        if self._signalled:
-            self._take_submissions()
-        self._receive(self.network.drain())
-        self._receive(self.network.drain_unicast())
+        deadline = self.engine.deadline
+        self._wait(now, now + POLL_MAX_US if deadline is None else deadline)
+        self._receive_all()
         while self._loopback:
             packet = self._loopback.popleft()
             self.engine.receive(_now(), packet, len(packet))
@@ -229,47 +354,120 @@ class Driver(threading.Thread):
         if deadline is not None and deadline <= now:
             self.engine.timer(now)
         self._carry_out()
+        self._send_own_packets(now)
+        if self._rotation is not None:
+            self._rotate(self._rotation, now)
+        self._mind_the_reader(now)
+        self.sink.publish()
+        if now >= self._report_at:
+            self._report(now)
+
+    def _wait(self, now: int, until: int) -> None:
+        """Sleeps until there is something to do, and takes what the application has left."""
+        if self.guard.deadline is not None:
+            until = min(until, self.guard.deadline)
+        wait_us = 0 if self._loopback else max(0, min(until - now, POLL_MAX_US))
+        for fd, _ in self._poll.poll(wait_us / 1000):
+            if fd == self._signal_fd:
+                self._take_submissions()
+
+    def _send_own_packets(self, now: int) -> None:
+        """The guard's."""
         for destination, packet in self.guard.take_packets(now):
             if destination is None:
                 self.network.broadcast(packet, len(packet))
             else:
                 self.network.unicast(cast(Address, destination), packet)
-        self._mind_the_reader(now)
-        self.sink.turn_over()
+
+    def _report(self, now: int) -> None:
+        self._report_at = now + REPORT_INTERVAL_US
+        line = self.guard.report(now)
+        if line is not None:
+            _log.warning("group %s: %s", self.group, line)
+
+    def _rotate(self, rotation: Rotation, now: int) -> None:
+        members = () if self._view is None else self._view.members
+        rotation.advance(now, self.guard, frozenset(members) - {self.engine.name})
+        if rotation.done:
+            self._rotation = None
 
     def _take_submissions(self) -> None:
-        with suppress(BlockingIOError):
-            os.eventfd_read(self._signal_fd)
         with self._lock:
+            with suppress(BlockingIOError):
+                os.eventfd_read(self._signal_fd)
             self._signalled = False
             pending, self._pending = self._pending, []
-        while self._calls:
-            self._calls.popleft()()
+            calls, self._calls = self._calls, deque()
+            size = self.queued_bytes
+        # What was submitted before a call is taken before it: the engine takes nothing after `leave`.
         now = _now()
         for submission in pending:
+            if self._leave_until is not None:
+                break  # submitted while this member was being evicted: its tickets will say so
             if self.recorder is not None:
                 self._services.append((submission.service, len(submission.bodies)))
             self.engine.submit(now, submission)
+        with self._lock:
+            self.queued_bytes -= size
+        for call in calls:
+            call()
+
+    def _receive_all(self) -> None:
+        """All data first, then the token: what was sent before it would otherwise be asked for again."""
+        for _ in range(DRAINS_MAX):
+            trains = self.network.drain()
+            self._receive(trains)
+            if len(trains) < DRAIN_TRAINS_MAX and sum(len(train[0]) for train in trains) < DRAIN_BYTES_MAX:
+                break
+        self._receive(self.network.drain_unicast())
 
     def _receive(self, trains: Sequence[tuple[bytes, int, Address]]) -> None:
         if not trains:
             return
         now = _now()
-        receive, guard = self.engine.receive, self.guard
+        receive, guard, started = self.engine.receive, self.guard, self._begun is not None
         for sealed, sealed_segment, source in trains:
+            if sealed[:3] != self._head:
+                self._look_at_stranger(sealed)
             for data, segment, _ in guard.receive(now, sealed, sealed_segment, source):
-                if len(data) > 3 and data[3] in _SENDER_OF:
-                    self._learn_address(data[:segment], source)
-                receive(now, data, segment)
+                if len(data) > 3 and data[3] in _CONTROL:
+                    self._look_at_sender(now, data[:segment], source)
+                if started:
+                    receive(now, data, segment)
 
-    def _learn_address(self, packet: bytes, source: Address) -> None:
+    def _look_at_stranger(self, packet: bytes) -> None:
+        version = {MAGIC: VERSION, SEALED_MAGIC: SEAL_VERSION}.get(packet[:2])
+        if version is None or len(packet) < 4 or packet[2] == version or self.foreign_version is not None:
+            return
+        self.foreign_version = packet[2]
+        _log.warning("group %s: packets of version %d are dropped, this is %d", self.group, packet[2], version)
+
+    def _look_at_sender(self, now: int, packet: bytes, source: Address) -> None:
         """Join, beacon and leave name their sender; they come from the socket at which it receives the token."""
         try:
-            sender = _SENDER_OF[PacketKind(packet[3])](packet)
+            said = _CONTROL[packet[3]](packet)
         except WireError:
             return
-        self.addresses[sender] = source
-        self._names[node_key(sender)] = sender
+        if said.sender == self.engine.name:
+            if not isinstance(said, Leave):
+                self._meet_namesake(now, source)
+            return
+        self.addresses[said.sender] = source
+        if self._begun is None and isinstance(said, Beacon):
+            intervals = -(-len(said.members) // _BEACON_MEMBERS)
+            self._listen_until = max(self._listen_until, now + (intervals - 1) * self.listen_us)
+
+    def _meet_namesake(self, now: int, source: Address) -> None:
+        """Another process says that it is me. The newcomer goes; of two members, long parted, one does."""
+        taken = f"the name {self.engine.name!r} is taken by another process of the group, at {source[0]}"
+        if self._begun is None or now - self._begun < NEWCOMER_US:
+            raise GroupError(taken)
+        first, last = self._namesake or (now, now)
+        if now - last > NAMESAKE_US:
+            first = now
+        self._namesake = first, now
+        if now - first > NAMESAKE_US and source < self.network.own:
+            raise GroupError(taken)
 
     def _carry_out(self) -> None:
         """The effects since the last time, in their order."""
@@ -285,11 +483,11 @@ class Driver(threading.Thread):
         if isinstance(effect, Deliver):
             self._deliver(effect.view_id, effect.runs)
         elif isinstance(effect, Broadcast):
-            self._leaving()
+            self._flush_trace()
             data, segment = self.guard.seal(effect.data, effect.segment)
             self.network.broadcast(data, segment)
         elif isinstance(effect, Unicast):
-            self._leaving()
+            self._flush_trace()
             self._unicast(effect.to, effect.packet)
         elif isinstance(effect, Originated):
             if self.recorder is not None:
@@ -303,7 +501,7 @@ class Driver(threading.Thread):
         else:
             self.sink.reported(effect)
 
-    def _leaving(self) -> None:
+    def _flush_trace(self) -> None:
         """What the trace says must be on disk before a packet leaves the process."""
         if self.recorder is not None:
             self.recorder.flush()
@@ -316,7 +514,7 @@ class Driver(threading.Thread):
         if address is None:
             self.unreachable += 1
             return
-        data, _ = self.guard.seal(packet, len(packet))
+        data, _ = self.guard.seal(packet, len(packet), to)
         self.network.unicast(address, data)
 
     def _deliver(self, view_id: str, runs: Sequence[Run]) -> None:
@@ -332,8 +530,6 @@ class Driver(threading.Thread):
             self.sink.batch(columns, sender, view_id, sender == me)
 
     def _install(self, effect: Install) -> None:
-        for name in effect.regular.members:
-            self._names[node_key(name)] = name
         if effect.transitional is not None:
             assert self._view is not None
             self._deliver(self._view.id, effect.before)
@@ -341,6 +537,10 @@ class Driver(threading.Thread):
             self._deliver(effect.transitional.id, effect.between)
         self._assembler.reset()
         self._view = effect.regular
+        self._names = {node_key(name): name for name in effect.regular.members}
+        if len(self.addresses) > ADDRESSES_MAX:
+            # Those of passers-by are learnt again when they speak.
+            self.addresses = {name: at for name, at in self.addresses.items() if name in effect.regular.members}
         self._show(effect.regular)
 
     def _show(self, view: View) -> None:
@@ -351,14 +551,15 @@ class Driver(threading.Thread):
         self.sink.view(view)
 
     def _record_sent(self, recorder: Recorder, effect: Originated) -> None:
-        services: list[str] = []
-        while len(services) < effect.count:
+        first, left = effect.first, effect.count
+        while left:
             service, count = self._services.popleft()
-            take = min(count, effect.count - len(services))
-            services += [service.name.lower()] * take
-            if take < count:
-                self._services.appendleft((service, count - take))
-        recorder.sent(self.engine.name, effect.view_id, effect.first, services)
+            if count > left:
+                self._services.appendleft((service, count - left))
+                count = left
+            recorder.sent(self.engine.name, effect.view_id, first, count, service.name.lower())
+            first += count
+            left -= count
 
     def _persist(self, effect: Persist) -> None:
         """The write goes on beside the loop; the engine is told when it is durable."""
@@ -373,7 +574,7 @@ class Driver(threading.Thread):
     def _written(self, future: Future[None], write_id: int) -> None:
         failure = future.exception()
         if failure is None:
-            self.call(lambda: self.engine.written(_now(), write_id))
+            self._call(lambda: self.engine.written(_now(), write_id))
         else:
             # A failed write is final: what the disk holds now is not known.
             self.stop(GroupError(f"stable storage has failed: {failure}"))
@@ -381,19 +582,35 @@ class Driver(threading.Thread):
     def _mind_the_reader(self, now: int) -> None:
         """Throttles the group while the application lags, and leaves it after slow_reader_timeout."""
         waiting = self.sink.reader_backlog()
-        if self._throttled_since is None:
+        # A process that was suspended is not blamed for the time.
+        passed, self._minded = min(now - self._minded, POLL_MAX_US), now
+        if self._leave_until is not None:
+            if waiting > READER_BYTES_LEAVING or now >= self._leave_until:
+                self._stopping = True
+        elif self._throttled_us is None:
             if waiting > READER_BYTES_MAX:
-                self._throttled_since = now
+                self._throttled_us = 0
                 self.engine.throttle(now, True)
         elif waiting < READER_BYTES_RESUME:
-            self._throttled_since = None
+            self._throttled_us = None
             self.engine.throttle(now, False)
-        elif now - self._throttled_since > self.slow_reader_timeout_us and self._error is None:
-            self._error = Evicted(
-                f"the application has not read for {self.slow_reader_timeout_us / 1e6:g} s "
-                f"while {waiting} bytes waited for it"
-            )
+        else:
+            self._throttled_us += passed
+            if self._throttled_us > self.slow_reader_timeout_us:
+                self._error = Evicted(
+                    f"the application held the group up for {self.slow_reader_timeout_us / 1e6:g} s "
+                    f"while {waiting} bytes waited for it"
+                )
+                self._begin_leave(now, EVICTION_US)
+
+    def _begin_leave(self, now: int, within_us: int | None) -> None:
+        if self._leave_until is not None:
+            return
+        self._leave_until = _NEVER if within_us is None else now + within_us
+        if self._throttled_us is not None:
+            self._throttled_us = None
             self.engine.throttle(now, False)
+        if self._begun is not None:
             self.engine.leave(now)
 
 

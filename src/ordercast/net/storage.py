@@ -20,21 +20,23 @@ class Storage:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self._directory_fd = self._lock_fd = -1
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            self._directory_fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+            self._directory_fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise GroupError(f"data_dir {directory}: {error.strerror}") from None
         try:
             self._lock_fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            os.close(self._directory_fd)
+            self.close()
             raise GroupError(f"data_dir {directory}: {error.strerror}") from None
         try:
             fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except OSError as error:
             self.close()
-            raise GroupError(f"data_dir {directory} is in use by another process") from None
+            why = "in use by another member" if isinstance(error, BlockingIOError) else str(error.strerror)
+            raise GroupError(f"data_dir {directory}: {why}") from None
 
     def load(self) -> dict[str, bytes]:
         try:
@@ -58,7 +60,7 @@ class Storage:
         os.fsync(self._directory_fd)
 
     def close(self) -> None:
-        for fd in (self._directory_fd, getattr(self, "_lock_fd", -1)):
+        for fd in (self._directory_fd, self._lock_fd):
             if fd >= 0:
                 os.close(fd)
         self._directory_fd = self._lock_fd = -1

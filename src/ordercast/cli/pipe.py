@@ -1,0 +1,348 @@
+"""`ordercast pipe`: a group as a filter: lines in, multicast; events out, a JSON object a line.
+
+Three threads: one reads lines and sends them, one takes the group's events and writes them, and the main one, which
+receives the signals, waits for what ends the run. Both sides move blocks, not lines, wherever there is more than one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import logging
+import os
+import select
+import signal
+import sys
+import threading
+import warnings
+from collections import deque
+from collections.abc import Iterator
+from json.encoder import encode_basestring
+from queue import Empty, SimpleQueue
+from types import FrameType
+from typing import Any, NamedTuple
+
+from ordercast import sync
+from ordercast.errors import DeliveryUncertain, GroupError, MessageTooLarge
+from ordercast.events import Batch, BatchEvent, Message, NetworkFault, NetworkRepaired, TransitionalView, View
+from ordercast.member import MESSAGE_BYTES_MAX
+
+_EXAMPLE = """\
+exit status: 0 all lines are safe at all members, or a signal ended it after a clean leave; 1 the output was closed, the
+group was lost, or it cannot be told whether all lines arrived; 2 bad usage, or the group cannot be joined
+
+examples:
+  seq 100000 | ordercast pipe numbers           send lines, print what the group delivers, leave
+  ordercast pipe numbers --follow < /dev/null   only listen, until Ctrl-C
+  date | ordercast pipe numbers --members 2     wait until there are two, then send
+"""
+READ_BYTES = 1 << 18
+_LINE_ENDS = {ord(sign): f"\\u{ord(sign):04x}" for sign in "\x85\u2028\u2029"}
+"""What some readers of lines take for an end of line, though JSON does not; escaped in JSON's own way."""
+OUTPUT_WAIT_S = 5.0
+"""How long the end that a signal asked for waits for whoever reads the output."""
+
+
+class _End(NamedTuple):
+    """What ends the run."""
+
+    what: str
+    """"input", "signal", "output", "group", "bad input"; and "drained" when the last event has been written."""
+    reason: str = ""
+    status: int = 0
+
+
+class _Interrupted(BaseException):
+    """A signal before the group was joined."""
+
+
+def add_parser(subparsers: Any) -> None:
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "pipe",
+        help="multicast lines, print events as JSON lines",
+        description="Joins GROUP. Each line of the input is multicast, without its newline; each event of the group is "
+        "a JSON line of the output. At the end of the input it leaves once its own lines are safe at all members.",
+        epilog=_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("group", metavar="GROUP", help="the name of the group")
+    parser.add_argument("--name", metavar="N", help="a name unique in the group (default: host name and a suffix)")
+    parser.add_argument("--engine", metavar="E", default="totem", help="the protocol (default totem)")
+    parser.add_argument("--network", metavar="ADDR", action="append", help="a local address (default 127.0.0.1)")
+    parser.add_argument("--replication", metavar="R", help="over redundant networks; reserved, not available yet")
+    parser.add_argument("--peer", metavar="HOST:PORT", action="append", help="unicast to these instead of multicast")
+    parser.add_argument("--key", metavar="FILE", help="the group's secret, see ordercast keygen")
+    parser.add_argument("--insecure", action="store_true", help="go without a secret off loopback")
+    parser.add_argument("--service", metavar="S", choices=("agreed", "safe"), default="agreed", help="agreed or safe")
+    parser.add_argument("--data-dir", metavar="D", help="stable storage of this member")
+    parser.add_argument("--trace", action="store_true", help="write a trace under D/trace, for ordercast check")
+    parser.add_argument("--members", metavar="N", type=int, default=1, help="wait until the group has N members")
+    parser.add_argument("--start", metavar="OFFSET", help="replay from here; reserved for the engine corel")
+    parser.add_argument("--follow", action="store_true", help="stay at the end of the input")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.replication is not None:
+        return _fail(f"--replication {args.replication}: redundant networks are not available in this version", 2)
+    if sys.stdout is None:
+        return _fail("the output is closed", 2)
+    log = _Log()
+    logging.getLogger("ordercast").addHandler(log)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", RuntimeWarning)
+            warnings.showwarning = lambda message, *_: log.say(str(message))
+            return _Pipe(args, log).run()
+    finally:
+        logging.getLogger("ordercast").removeHandler(log)
+
+
+def _fail(reason: str, status: int) -> int:
+    print(f"ordercast pipe: {' '.join(reason.splitlines())}", file=sys.stderr)
+    return status
+
+
+class _Log(logging.Handler):
+    """Warnings, each a line. Those from before the group is joined wait until it is: an error then is the one line."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._held: list[str] | None = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.say(record.getMessage())
+
+    def say(self, text: str) -> None:
+        if self._held is None:
+            print(f"ordercast pipe: warning: {text}", file=sys.stderr)
+        else:
+            self._held.append(text)
+
+    def joined(self) -> None:
+        held, self._held = self._held, None
+        for text in held or ():
+            self.say(text)
+
+
+class _Pipe:
+    """One run of the command."""
+
+    def __init__(self, args: argparse.Namespace, log: _Log) -> None:
+        self.args = args
+        self.log = log
+        self.ends: SimpleQueue[_End] = SimpleQueue()
+        self.joined = False
+        self.stopping = threading.Event()
+        self.tickets: deque[tuple[sync.SyncTicket, int]] = deque()
+        """Of the lines on their way, with their number."""
+        self.uncertain = 0
+        """Lines of which it cannot be told whether all members got them."""
+
+    def run(self) -> int:
+        before = [(number, signal.signal(number, self._on_signal)) for number in (signal.SIGINT, signal.SIGTERM)]
+        try:
+            try:
+                group = self._join()
+                self.joined = True
+                self.log.joined()
+            except GroupError as error:
+                return _fail(str(error), 2)
+            return self._run(group)
+        except _Interrupted:
+            return 0
+        finally:
+            for number, handler in before:
+                signal.signal(number, handler)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        """The first signal asks for a clean end; the next one does what it does without us."""
+        signal.signal(number, signal.SIG_DFL)
+        if not self.joined:
+            raise _Interrupted
+        self.ends.put(_End("signal"))
+
+    def _join(self) -> sync.Group:
+        args = self.args
+        if sys.stderr.isatty() and args.members > 1:
+            print(f"ordercast pipe: waiting for {args.members} members of {args.group}", file=sys.stderr)
+        return sync.join(
+            args.group,
+            name=args.name,
+            engine=args.engine,
+            networks=args.network or ["127.0.0.1"],
+            peers=args.peer,
+            key=args.key,
+            insecure=args.insecure,
+            data_dir=args.data_dir,
+            trace=args.trace,
+            min_members=args.members,
+            start=args.start,
+        )
+
+    def _run(self, group: sync.Group) -> int:
+        for work in (self._write, self._read):
+            threading.Thread(target=work, args=(group,), daemon=True).start()
+        end = self.ends.get()
+        while end.what == "input" and self.args.follow:
+            end = self.ends.get()
+        wait_s = None if end.what in ("input", "bad input") else OUTPUT_WAIT_S
+        self.stopping.set()
+        try:
+            group.leave()
+        except GroupError as error:
+            if not end.status:
+                end = _End("group", str(error), 1)
+        while True:
+            # What goes wrong on the way out still counts; a signal now means not to wait for a stuck reader.
+            try:
+                later = self.ends.get(timeout=wait_s)
+            except Empty:
+                return _fail("nobody reads the output: events are lost", 1)
+            if later.what == "drained":
+                break
+            if later.what == "signal":
+                wait_s = OUTPUT_WAIT_S
+            elif later.status and not end.status:
+                end = later
+        if end.status:
+            return _fail(end.reason, end.status) if end.reason else end.status
+        if self.uncertain:
+            return _fail(f"whether {self.uncertain} lines reached all members cannot be told", 1)
+        return 0
+
+    # The input
+
+    def _read(self, group: sync.Group) -> None:
+        try:
+            for lines in self._blocks():
+                self.tickets.append((group.send_many(lines, self.args.service), len(lines)))
+                self._collect(wait=False)
+            self._collect(wait=True)
+        except (OSError, ValueError, MessageTooLarge) as error:
+            text = error.strerror if isinstance(error, OSError) else str(error)
+            self._collect(wait=True)
+            self.ends.put(_End("bad input", f"the input cannot be read: {text}", 2))
+        except GroupError:
+            return  # the group has ended, or is being left: the other thread knows why
+        else:
+            self.ends.put(_End("input"))
+
+    def _collect(self, wait: bool) -> None:
+        """Looks at the fate of what was sent; with `wait` until all of it is known."""
+        tickets = self.tickets
+        while tickets and (wait or tickets[0][0].done):
+            ticket, count = tickets.popleft()
+            try:
+                ticket.wait()
+            except DeliveryUncertain:
+                if self.stopping.is_set():
+                    return
+                self.uncertain += count
+
+    def _blocks(self) -> Iterator[list[bytes]]:
+        """The lines that each read completes; at the end the last line, if it has no newline."""
+        if sys.stdin is None:
+            return
+        source = sys.stdin.fileno()
+        pieces: list[bytes] = []
+        size = 0
+        while block := _read_block(source):
+            if self.stopping.is_set():
+                return
+            head, newline, rest = block.rpartition(b"\n")
+            if newline:
+                lines = (b"".join(pieces) + head).split(b"\n")
+                yield lines
+                pieces, size = [], 0
+            if rest:
+                pieces.append(rest)
+                size += len(rest)
+            if size > MESSAGE_BYTES_MAX:
+                raise ValueError(f"a line of more than {MESSAGE_BYTES_MAX} bytes")
+        if pieces:
+            yield [b"".join(pieces)]
+
+    # The output
+
+    def _write(self, group: sync.Group) -> None:
+        output = sys.stdout.fileno()
+        broken = False
+        try:
+            for event in group.batches():
+                if broken:
+                    continue  # what is delivered is still taken, so that nobody waits for this member
+                try:
+                    _write_all(output, render(event))
+                except OSError as error:
+                    broken = True
+                    quiet = isinstance(error, BrokenPipeError)
+                    self.ends.put(_End("output", "" if quiet else f"the output failed: {error.strerror}", 1))
+        except GroupError as error:
+            self.ends.put(_End("group", str(error), 1))
+        finally:
+            self.ends.put(_End("drained"))
+
+
+def _read_block(source: int) -> bytes:
+    while True:
+        try:
+            return os.read(source, READ_BYTES)
+        except BlockingIOError:  # whoever shares it with us has made it so
+            select.select([source], [], [])
+
+
+def _write_all(output: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(output, view) :]
+        except BlockingIOError:
+            select.select([], [output], [])
+
+
+def render(event: BatchEvent) -> bytes:
+    """The lines of an event."""
+    match event:
+        case Batch():
+            return _render_batch(event)
+        case View() | TransitionalView():
+            kind = "regular" if isinstance(event, View) else "transitional"
+            fields: dict[str, object] = {
+                "event": "view",
+                "kind": kind,
+                "view": event.id,
+                "members": event.members,
+            }
+        case NetworkFault():
+            fields = {"event": "network_fault", "network": event.network, "reason": event.reason}
+        case NetworkRepaired():
+            fields = {"event": "network_repaired", "network": event.network}
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def _render_batch(batch: Batch) -> bytes:
+    head = f'{{"event":"message","sender":{encode_basestring(batch.sender)},"seq":'
+    middle = f',"view":{encode_basestring(batch.view_id)},"service":"{batch.service}",'
+    lines = [f"{head}{message.seq}{middle}{_text('data', message.data)}{_columns(message)}}}\n" for message in batch]
+    text = "".join(lines)
+    if not text.isascii():
+        text = text.translate(_LINE_ENDS)
+    return text.encode()
+
+
+def _columns(message: Message) -> str:
+    """What messages of other programs may carry beside their data; `pipe` sends none."""
+    columns = "" if message.key is None else "," + _text("key", message.key)
+    if message.headers is not None:
+        headers = (f'{{"name":{encode_basestring(name)},{_text("value", value)}}}' for name, value in message.headers)
+        columns += f',"headers":[{",".join(headers)}]'
+    return columns
+
+
+def _text(name: str, data: bytes) -> str:
+    try:
+        return f'"{name}":{encode_basestring(data.decode())}'
+    except UnicodeDecodeError:
+        return f'"{name}_base64":"{base64.b64encode(data).decode()}"'

@@ -1,0 +1,650 @@
+"""One membership: what the two faces of a group, asyncio and blocking, share.
+
+The driver's thread fills a `Stream`; the application's side takes it apart. What crosses between the threads does so
+once a turn of the driver's loop, however many messages that is: they are collected until then, and in a trace what is
+handed over has been written before.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import time
+import warnings
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple, TypedDict
+
+from ordercast.engine.assemble import Batch as Columns
+from ordercast.engine.contract import Kind, Report, Submission
+from ordercast.engine.contract import View as EngineView
+from ordercast.engine.totem import Phase, Totem, TotemConfig
+from ordercast.errors import AuthError, DeliveryUncertain, GroupError, MessageTooLarge, NotMember, WouldBlock
+from ordercast.events import Batch, BatchEvent, Event, Headers, Message, TransitionalView, View, encode_headers
+from ordercast.net.addresses import Address, is_loopback, parse_local
+from ordercast.net.driver import READER_MESSAGE_BYTES, Driver
+from ordercast.net.presence import Presence
+from ordercast.net.recorder import Recorder
+from ordercast.net.storage import Storage
+from ordercast.net.udp import UdpNetwork
+from ordercast.wire.ids import NodeId, Service
+from ordercast.wire.keys import GroupKey, GroupKeyError, load_key
+from ordercast.wire.layout import WireError
+from ordercast.wire.seal import AnyGuard, Guard, PlainGuard
+from ordercast.wire.totem import check_name
+
+MESSAGE_BYTES_MAX = 64 * 2**20 + 2**20
+"""The longest message, its key and headers included."""
+SEND_QUEUE_BYTES = 16 * 2**20
+"""Bytes that may wait to be sent before `send` waits; what is sent in one call may exceed it."""
+SEND_QUEUE_MESSAGES = 200_000
+"""Messages on their way, from `send` to their delivery here, before `send` waits."""
+DISCOVERY_S = 0.5
+"""How long `join` looks for others before it takes the view that there is."""
+LEAVE_PATIENCE_S = 5.0
+"""How long `leave` goes on when nothing of what it waits for makes progress."""
+CANCELLED_LEAVE_US = 500_000
+"""How long a join that was cancelled takes to tell the others."""
+STOP_PATIENCE_S = 2.0
+"""How long a stopped driver may take to end, which is the time of a write to disk."""
+SLOW_READER_TIMEOUT_S = 30.0
+RESERVED_ENGINES = ("sequencer", "mtp", "corel")
+
+ServiceName = Literal["agreed", "safe"]
+KeyLike = str | os.PathLike[str] | bytes
+"""A group's secret: the path of a file that `ordercast keygen` made, or its contents."""
+_SERVICES = {"agreed": Service.AGREED, "safe": Service.SAFE}
+_SERVICE_NAMES = {service: name for name, service in _SERVICES.items()}
+
+
+class Receipt(NamedTuple):
+    """Where messages were delivered at their sender."""
+
+    view_id: str
+    seq: int
+    """The number of the last message of the ticket."""
+
+
+class Pledge:
+    """What a ticket stands for: own messages up to number `end`. Costs nothing while nobody waits for it."""
+
+    __slots__ = ("_error", "_receipt", "end", "safe", "when_done")
+
+    def __init__(self, end: int, safe: bool) -> None:
+        self.end = end
+        self.safe = safe
+        self.when_done: list[Callable[[], None]] | None = None
+        self._receipt: Receipt | None = None
+        self._error: GroupError | None = None
+
+    @property
+    def done(self) -> bool:
+        return self._receipt is not None or self._error is not None
+
+    def result(self) -> Receipt:
+        """The receipt, or the error; only once it is done."""
+        if self._error is not None:
+            raise self._error
+        if self._receipt is None:
+            raise WouldBlock("the ticket's messages are not delivered yet")
+        return self._receipt
+
+    def settle(self, receipt: Receipt | None, error: GroupError | None = None) -> None:
+        self._receipt, self._error = receipt, error
+        for call in self.when_done or ():
+            call()
+        self.when_done = None
+
+
+class StreamEnd(NamedTuple):
+    """The last item of a stream."""
+
+    error: GroupError | None
+
+
+class _Done(NamedTuple):
+    """So many of my own messages have been delivered."""
+
+    messages: int
+    view_id: str
+    seq: int
+    unsure: bool
+    """In a transitional view without all members of the last one: of a safe message the others may know nothing."""
+
+
+class Stream:
+    """The driver's Sink: what was delivered and not taken yet. All methods run in the driver's thread."""
+
+    def __init__(self) -> None:
+        self.items: deque[Batch | View | TransitionalView | StreamEnd] = deque()
+        self.done: deque[_Done] = deque()
+        self.own = 0
+        """Own messages that were delivered."""
+        self.bytes_in = 0
+        self.messages_in = 0
+        self.members_most = 0
+        """In any view so far: who came and went while this process was still joining was there all the same."""
+        self.bytes_out = 0
+        """Counted by the side that takes."""
+        self.end: StreamEnd | None = None
+        self.current: EngineView | None = None
+        self.room_wanted = False
+        """A sender waits until `has_room`."""
+        self.has_room: Callable[[], bool] = lambda: True
+        self.wake: Callable[[], None] = lambda: None
+        self.on_end: Callable[[], None] = lambda: None
+        self._staged: list[Batch | View | TransitionalView] = []
+        self._staged_done: list[_Done] = []
+        self._unsure = False
+
+    def view(self, view: EngineView) -> None:
+        old = self.current
+        if view.kind is Kind.TRANSITIONAL:
+            self._unsure = old is not None and len(view.members) < len(old.members)
+            self._staged.append(TransitionalView(view.id, view.members))
+            return
+        before = () if old is None else old.members
+        joined = tuple(name for name in view.members if name not in before)
+        left = tuple(name for name in before if name not in view.members)
+        self._unsure = False
+        self._staged.append(View(view.id, view.members, joined, left))
+        self.current = view
+        self.members_most = max(self.members_most, len(view.members))
+
+    def batch(self, columns: Columns, sender: NodeId, view_id: str, mine: bool) -> None:
+        self._staged.append(Batch(columns, sender, view_id, _SERVICE_NAMES[columns.service]))
+        self.bytes_in += len(columns.blob) + READER_MESSAGE_BYTES * len(columns.lengths)
+        self.messages_in += len(columns.lengths)
+        if mine:
+            count = len(columns.lengths)
+            self.own += count
+            self._staged_done.append(_Done(count, view_id, columns.first + count - 1, self._unsure))
+
+    def publish(self) -> None:
+        fresh = bool(self._staged)
+        if fresh:
+            self.items.extend(self._staged)
+            self.done.extend(self._staged_done)
+            self._staged.clear()
+            self._staged_done.clear()
+        if fresh or (self.room_wanted and self.has_room()):
+            self.room_wanted = False
+            self.wake()
+
+    def reader_backlog(self) -> int:
+        return self.bytes_in - self.bytes_out
+
+    def reported(self, report: Report) -> None:
+        pass
+
+    def ended(self, error: GroupError | None, whole: bool) -> None:
+        """Nothing follows. What the turn that failed had delivered stands in no trace: it is handed to nobody."""
+        if whole:
+            self.publish()
+        end = StreamEnd(error)
+        self.items.append(end)
+        self.end = end
+        self.on_end()
+        self.wake()
+
+
+class Reader:
+    """Takes the stream, event by event or batch by batch: one place for a group, however often it is iterated."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._batch: Batch | None = None
+        self._messages: deque[Message] = deque()
+        """Those of `_batch` that have not been taken."""
+
+    def begin(self) -> None:
+        """At the end of `join`: the first view that the application sees is the group's, with all members as new.
+
+        What came before it is dropped as far as there are views only; messages of an earlier view are kept, after it.
+        """
+        items = self._stream.items
+        latest: View | None = None
+        while items and isinstance(items[0], (View, TransitionalView)):
+            item = items[0]
+            if isinstance(item, TransitionalView) and not _view_follows(items):
+                break
+            items.popleft()
+            latest = item if isinstance(item, View) else latest
+        if latest is not None:
+            items.appendleft(View(latest.id, latest.members, latest.members))
+
+    def next_event(self) -> Event | StreamEnd | None:
+        """The next event; None if there is none yet. The end stays where it is."""
+        if self._messages:
+            return self._messages.popleft()
+        item = self.next_batch()
+        if isinstance(item, Batch):
+            self._batch = item
+            self._messages.extend(item)
+            return self._messages.popleft()
+        return item
+
+    def next_batch(self) -> BatchEvent | StreamEnd | None:
+        if self._messages:
+            assert self._batch is not None
+            rest = self._batch.tail(len(self._messages))
+            self._messages.clear()
+            return rest
+        items = self._stream.items
+        if not items:
+            return None
+        if self._stream.end is not None and items[0] is self._stream.end:
+            return self._stream.end
+        item = items.popleft()
+        assert not isinstance(item, StreamEnd)
+        if isinstance(item, Batch):
+            self._stream.bytes_out += len(item.blob) + READER_MESSAGE_BYTES * len(item.lengths)
+        return item
+
+
+def _view_follows(items: deque[Batch | View | TransitionalView | StreamEnd]) -> bool:
+    return len(items) > 1 and isinstance(items[1], View)
+
+
+class JoinOptions(TypedDict, total=False):
+    """What `join` takes beside the group's name; all of it may be left out."""
+
+    name: str | None
+    """Unique in the group; the default is the host's name and a suffix."""
+    engine: str
+    networks: Sequence[str]
+    """One local address a network; the default is 127.0.0.1, processes of this machine."""
+    replication: str
+    peers: Sequence[str] | None
+    """HOST:PORT of all members, where there is no multicast."""
+    key: KeyLike | None
+    """The group's secret, needed off loopback..."""
+    insecure: bool
+    """...unless this is said."""
+    data_dir: str | os.PathLike[str] | None
+    """Stable storage of this member; one process at a time."""
+    trace: bool
+    """Write a trace for `ordercast check` to data_dir/trace."""
+    min_members: int
+    """`join` waits until the view has so many."""
+    start: int | str | None
+    discovery_s: float
+    """How long `join` looks for others, half a second by default."""
+    slow_reader_timeout: float
+    """Seconds for which this application may hold the group up before it leaves with Evicted, 30 by default."""
+
+
+class Options(NamedTuple):
+    """What `join` was given, checked."""
+
+    group: str
+    name: NodeId
+    engine: str
+    network: str
+    peers: tuple[str, ...] | None
+    key: KeyLike | None
+    data_dir: Path | None
+    trace: bool
+    min_members: int
+    discovery_s: float
+    slow_reader_timeout_s: float
+
+
+def check_options(
+    group: str,
+    *,
+    name: str | None = None,
+    engine: str = "totem",
+    networks: Sequence[str] = ("127.0.0.1",),
+    replication: str = "active",
+    peers: Sequence[str] | None = None,
+    key: KeyLike | None = None,
+    insecure: bool = False,
+    data_dir: str | os.PathLike[str] | None = None,
+    trace: bool = False,
+    min_members: int = 1,
+    start: int | str | None = None,
+    discovery_s: float = DISCOVERY_S,
+    slow_reader_timeout: float = SLOW_READER_TIMEOUT_S,
+) -> Options:
+    """Refuses what cannot work, each with one clear line, before anything is opened."""
+    if not group:
+        raise GroupError("a group needs a name")
+    if engine in RESERVED_ENGINES:
+        raise GroupError(f"engine {engine!r} is not available in this version; there is 'totem'")
+    if engine != "totem":
+        raise GroupError(f"there is no engine {engine!r}; there is 'totem'")
+    if isinstance(networks, str) or len(networks) != 1:
+        raise GroupError(
+            "networks is a list with one local address; redundant networks are not available in this version"
+        )
+    if replication != "active":
+        raise GroupError(f"replication {replication!r} belongs to redundant networks, which are not available yet")
+    if start is not None:
+        raise GroupError("start belongs to the engine 'corel', which is not available in this version")
+    if trace and data_dir is None:
+        raise GroupError("a trace is written under data_dir, which is not given")
+    if min_members < 1:
+        raise GroupError(f"min_members is at least 1, not {min_members}")
+    for option, seconds in (("discovery_s", discovery_s), ("slow_reader_timeout", slow_reader_timeout)):
+        if not 0 <= seconds < math.inf:
+            raise GroupError(f"{option} is a number of seconds, not {seconds}")
+    try:
+        address, _ = parse_local(networks[0])
+        checked = check_name(_default_name() if name is None else name)
+        local = is_loopback(address)
+    except (WireError, ValueError) as error:
+        raise GroupError(str(error)) from None
+    if key is not None and insecure:
+        raise AuthError("a key and insecure exclude each other")
+    if key is None and not insecure and not local:
+        raise AuthError(f"off loopback ({address}) a group needs a key; or say insecure to go without")
+    return Options(
+        group,
+        checked,
+        engine,
+        networks[0],
+        None if peers is None else tuple(peers),
+        key,
+        None if data_dir is None else Path(data_dir),
+        trace,
+        min_members,
+        discovery_s,
+        slow_reader_timeout,
+    )
+
+
+def _default_name() -> str:
+    host = socket.gethostname().partition(".")[0] or "node"
+    return f"{host}-{os.getpid():x}{os.urandom(2).hex()}"
+
+
+class Member:
+    """The driver, the stream that it fills, and the books: what was submitted, and what of it was delivered.
+
+    The stream's `wake` is called in the driver's thread; the face sets it, and calls `settle` in its own time. Nobody
+    but the application holds a face, so that one that is dropped without `leave` is noticed.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.stream = Stream()
+        self.reader = Reader(self.stream)
+        self.submitted = 0
+        self.delivered = 0
+        """Own messages submitted, and delivered here."""
+        self.ended: StreamEnd | None = None
+        self.leaving = False
+        self.error_shown = False
+        """The application has been told what ended the group."""
+        self._pledges: deque[Pledge] = deque()
+        self._stack: list[UdpNetwork | Storage | Recorder] = []
+        self._presence: Presence | None = None
+        try:
+            self._open(options)
+        except OSError as error:
+            self._close()
+            raise GroupError(str(error.strerror or error)) from error
+        except BaseException:
+            self._close()
+            raise
+        self.stream.has_room = lambda: not self._is_full()
+        _members.add(self)
+
+    def _open(self, options: Options) -> None:
+        self.guard = guard = _make_guard(options)
+        storage: Storage | None = None
+        recorder: Recorder | None = None
+        if options.data_dir is not None:
+            storage = Storage(options.data_dir)
+            self._stack.append(storage)
+            if options.trace:
+                recorder = Recorder(options.data_dir / "trace", options.name)
+                self._stack.append(recorder)
+        self.network = network = UdpNetwork(options.group, options.network, peers=options.peers)
+        self._stack.append(network)
+        for warning in network.warnings:
+            warnings.warn(warning, RuntimeWarning, stacklevel=6)
+        packet_bytes = network.packet_bytes_max - guard.overhead_bytes
+        config = TotemConfig(packet_bytes=packet_bytes, receive_window=network.receive_window(packet_bytes))
+        stored = {} if storage is None else storage.load()
+        nonce = int.from_bytes(os.urandom(4), "little") or 1
+        self.engine = Totem(options.name, config, stored=stored, nonce=nonce)
+        self.driver = Driver(
+            self.engine,
+            network,
+            guard,
+            self.stream,
+            group=options.group,
+            storage=storage,
+            recorder=recorder,
+            listen_us=int(min(config.beacon_interval_us * 1.1, options.discovery_s * 500_000)),
+            slow_reader_timeout_us=int(options.slow_reader_timeout_s * 1e6),
+        )
+
+    def _close(self) -> None:
+        for resource in self._stack:
+            resource.close()
+
+    # Joining
+
+    def start(self) -> None:
+        self._joined_from = time.monotonic()
+        self._presence = Presence(self.status)
+        self.stream.on_end = self._presence.close
+        self.driver.start()
+
+    def found(self) -> bool:
+        """Whether the discovery is over; raises what made it fail."""
+        self._raise_if_ended()
+        view = self.stream.current
+        if view is None or time.monotonic() - self._joined_from < self.options.discovery_s:
+            return False
+        if len(view.members) == 1:
+            error = self.driver.stranger()
+            if error is not None:
+                raise error
+        return self.stream.members_most >= self.options.min_members and self.engine.phase is Phase.OPERATIONAL
+
+    def _raise_if_ended(self) -> None:
+        if self.stream.end is not None:
+            raise self.stream.end.error or NotMember("the group has ended")
+
+    # Sending
+
+    def has_room(self) -> bool:
+        """Whether `send` need not wait; if it does, the stream's wake comes as soon as that changes."""
+        if not self._is_full():
+            return True
+        self.stream.room_wanted = True
+        return self.ended is not None or not self._is_full()
+
+    def _is_full(self) -> bool:
+        return (
+            self.driver.queued_bytes + self.engine.backlog_bytes > SEND_QUEUE_BYTES
+            or self.submitted - self.stream.own > SEND_QUEUE_MESSAGES
+        )
+
+    def send(
+        self,
+        bodies: Sequence[bytes],
+        service: str,
+        keys: Sequence[bytes | None] | None,
+        headers: Sequence[Headers | None] | None,
+    ) -> Pledge:
+        """Hands messages to the driver, and makes what stands for them."""
+        wanted = _SERVICES.get(service)
+        if wanted is None:
+            raise ValueError(f"service is 'agreed' or 'safe', not {service!r}")
+        if isinstance(bodies, (bytes, bytearray, memoryview, str)):
+            raise TypeError("send_many takes a sequence of messages, not one")
+        if set(map(type, bodies)) - {bytes}:
+            bodies = [bytes(memoryview(body)) for body in bodies]
+        encoded = None if headers is None else [None if head is None else encode_headers(head) for head in headers]
+        _check_sizes(bodies, keys, encoded)
+        if self.leaving:
+            raise NotMember("this process has left the group")
+        if self.ended is not None:
+            raise NotMember("this process is no longer a member of the group") from self.ended.error
+        self.submitted += len(bodies)
+        pledge = Pledge(self.submitted, wanted is Service.SAFE)
+        if bodies:
+            self._pledges.append(pledge)
+            self.driver.submit(Submission(bodies, wanted, time.time_ns() // 1000, keys, encoded))
+        else:
+            pledge.settle(Receipt("", 0))
+        return pledge
+
+    def settle(self) -> None:
+        """Own messages that were delivered since the last time complete their pledges, in order; so does the end."""
+        end, done, pledges = self.stream.end, self.stream.done, self._pledges
+        while done:
+            count, view_id, seq, unsure = done[0]
+            self.delivered += count
+            done.popleft()
+            while pledges and pledges[0].end <= self.delivered:
+                pledge = pledges.popleft()
+                if pledge.safe and unsure:
+                    why = f"the membership changed before the message was safe (in {view_id})"
+                    pledge.settle(None, DeliveryUncertain(why))
+                else:
+                    pledge.settle(Receipt(view_id, seq - (self.delivered - pledge.end)))
+        if end is not None and self.ended is None:
+            self.ended = end
+            while pledges:
+                error = DeliveryUncertain("this process left the group before the message was delivered")
+                error.__cause__ = end.error
+                pledges.popleft().settle(None, error)
+
+    # Leaving
+
+    def progress(self) -> tuple[int, int]:
+        """Changes for as long as a leave comes nearer to its end."""
+        return self.delivered, self.engine.backlog_bytes
+
+    def conclude(self) -> None:
+        """The end of `leave`: the thread is gone; raises what nobody has been told."""
+        self.driver.join(STOP_PATIENCE_S)
+        self.settle()
+        error = None if self.ended is None else self.ended.error
+        if error is not None and not self.error_shown:
+            self.error_shown = True
+            raise error
+        missing = self.submitted - self.delivered
+        if error is None and missing:
+            raise DeliveryUncertain(f"left before {missing} messages of this process were delivered")
+
+    def stream_error(self) -> GroupError | None:
+        """What ended the group, for whoever is about to raise it."""
+        assert self.stream.end is not None
+        self.error_shown = True
+        return self.stream.end.error
+
+    def abandon(self) -> bool:
+        """Stops without a leave; tells whether there was anything to stop."""
+        if not self.driver.is_alive():
+            return False
+        self.driver.stop()
+        return True
+
+    def view(self) -> View:
+        """The latest view, which the reader of events may not have reached yet."""
+        view = self.stream.current
+        if view is None:
+            raise NotMember("there is no view yet")
+        return View(view.id, view.members)
+
+    def status(self) -> dict[str, object]:
+        """Figures of this member, for people and machines."""
+        stream, network = self.stream, self.network
+        view = stream.current
+        return {
+            "group": self.options.group,
+            "name": self.options.name,
+            "engine": self.options.engine,
+            "view": None if view is None else view.id,
+            "members": [] if view is None else list(view.members),
+            "state": "ended" if self.stream.end is not None else self.engine.phase.name.lower(),
+            "submitted": self.submitted,
+            "delivered_own": self.delivered,
+            "delivered": stream.messages_in,
+            "delivered_bytes": stream.bytes_in - READER_MESSAGE_BYTES * stream.messages_in,
+            "queued_messages": self.engine.backlog,
+            "queued_bytes": self.driver.queued_bytes + self.engine.backlog_bytes,
+            "unread_bytes": stream.reader_backlog(),
+            "throttling": self.driver.throttling,
+            "turns": self.driver.turns,
+            "data_dir": None if self.options.data_dir is None else str(self.options.data_dir.absolute()),
+            "networks": [
+                {
+                    "address": self.options.network,
+                    "interface": network.interface,
+                    "own": _endpoint(network.own),
+                    "sends_to": [*map(_endpoint, network.peers)],
+                    "members": {name: _endpoint(address) for name, address in self.driver.addresses.copy().items()},
+                    "accelerated": network.accelerated,
+                    "send_drops": network.send_drops,
+                    "receive_drops": network.receive_drops,
+                    "warnings": list(network.warnings),
+                }
+            ],
+            "counters": dict(self.engine.state.counters),
+            "guard": dict(self.guard.counters),
+        }
+
+    def after_fork(self) -> None:
+        """In a forked child: it has no thread and is no member; what it shares with its parent is closed."""
+        self.ended = self.stream.end = end = StreamEnd(NotMember("a forked process is no member of its parent's group"))
+        self.stream.items.append(end)
+        if self._presence is not None:
+            self._presence.after_fork()
+        self._close()
+
+
+_members: weakref.WeakSet[Member] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for member in list(_members):
+        member.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _endpoint(address: Address) -> str:
+    return f"{address[0]}:{address[1]}"
+
+
+def _check_sizes(
+    bodies: Sequence[bytes], keys: Sequence[bytes | None] | None, headers: Sequence[bytes | None] | None
+) -> None:
+    sizes = list(map(len, bodies))
+    for column in (keys, headers):
+        if column is None:
+            continue
+        if len(column) != len(bodies):
+            raise ValueError(f"{len(column)} keys or headers for {len(bodies)} messages")
+        sizes = [size + len(cell or b"") for size, cell in zip(sizes, column, strict=True)]
+    longest = max(sizes, default=0)
+    if longest > MESSAGE_BYTES_MAX:
+        raise MessageTooLarge(f"a message of {longest} bytes; at most {MESSAGE_BYTES_MAX} are accepted")
+
+
+def read_key(key: KeyLike) -> GroupKey:
+    try:
+        found = load_key(key if isinstance(key, bytes) else Path(key))
+    except GroupKeyError as error:
+        raise AuthError(str(error)) from None
+    for warning in found.warnings:
+        warnings.warn(warning, RuntimeWarning, stacklevel=2)
+    return found
+
+
+def _make_guard(options: Options) -> AnyGuard:
+    if options.key is None:
+        return PlainGuard(options.group, options.name)
+    return Guard(options.group, options.name, [read_key(options.key)], os.urandom)

@@ -1,0 +1,150 @@
+"""How `ordercast status` finds the members on a machine and asks them: a Unix socket each, in a directory of the user.
+
+Whoever connects gets one JSON object, the member's status, and the end of the stream. A member that nobody asks pays
+nothing for it: its thread waits in `accept`. The socket of a process that died refuses connections; whoever meets it
+takes it away.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+
+_SUFFIX = ".member"
+_ANSWER_S = 3.0
+"""How long an answer may take to be read, and to come."""
+_ANSWER_BYTES_MAX = 4 << 20
+_numbers = count(1)
+
+
+class Presence:
+    """The socket of one member and the thread that answers at it, from construction to `close`.
+
+    What keeps it from being made is left in `failure`: a member that cannot be asked is a member all the same.
+    """
+
+    def __init__(self, status: Callable[[], Mapping[str, object]]) -> None:
+        self._status = status
+        self._socket: socket.socket | None = None
+        self._path: Path | None = None
+        self.failure: str | None = None
+        try:
+            self._open()
+        except OSError as error:
+            self.failure = str(error)
+
+    def _open(self) -> None:
+        directory = own_directory()
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not trusted(directory):
+            raise OSError(f"{directory} is not a directory that only its owner can use")
+        path = directory / f"{os.getpid()}-{next(_numbers)}{_SUFFIX}"
+        path.unlink(missing_ok=True)  # of a process that died and had this number
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            listener.bind(str(path))
+            listener.listen(8)
+        except OSError:
+            listener.close()
+            raise
+        self._socket, self._path = listener, path
+        threading.Thread(target=self._answer, args=(listener,), name="ordercast status", daemon=True).start()
+
+    def _answer(self, listener: socket.socket) -> None:
+        with listener:
+            while True:
+                try:
+                    asker, _ = listener.accept()
+                except OSError:
+                    return  # closed
+                with asker, suppress(OSError):
+                    asker.settimeout(_ANSWER_S)
+                    asker.sendall(self._text())
+
+    def _text(self) -> bytes:
+        try:
+            answer = {"pid": os.getpid(), **self._status()}
+        except Exception as error:
+            # The figures are read beside the running member, which may be in the middle of something.
+            answer = {"pid": os.getpid(), "error": f"{type(error).__name__}: {error}"}
+        return json.dumps(answer).encode()
+
+    def close(self) -> None:
+        """Once more is harmless."""
+        listener, self._socket = self._socket, None
+        if listener is None or self._path is None:
+            return
+        with suppress(OSError):
+            self._path.unlink(missing_ok=True)
+            listener.shutdown(socket.SHUT_RDWR)  # wakes the thread, which closes it
+
+    def after_fork(self) -> None:
+        """In a forked child, which has no such thread: the socket stays the parent's alone."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+def own_directory() -> Path:
+    """Where the members of this user are found."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime and os.access(runtime, os.W_OK):
+        return Path(runtime) / "ordercast"
+    return Path(f"/tmp/ordercast-{os.getuid()}")
+
+
+def directories() -> list[Path]:
+    """Where members may be found: of this user, however they were started; for root of every user."""
+    user = str(os.getuid()) if os.getuid() else "*"
+    found = [own_directory(), *Path("/run/user").glob(f"{user}/ordercast"), *Path("/tmp").glob(f"ordercast-{user}")]
+    return [directory for directory in dict.fromkeys(found) if trusted(directory)]
+
+
+def trusted(directory: Path) -> bool:
+    """Whether it is a directory of this user (or, for root, of anyone) that nobody else can write to or look into."""
+    try:
+        found = directory.lstat()
+    except OSError:
+        return False
+    mine = found.st_uid == os.getuid() or os.getuid() == 0
+    return stat.S_ISDIR(found.st_mode) and mine and not found.st_mode & 0o077
+
+
+def sockets() -> list[Path]:
+    """Of all members that are, or were, on this machine."""
+    return sorted(path for directory in directories() for path in directory.glob(f"*{_SUFFIX}"))
+
+
+def ask(path: Path) -> dict[str, object] | None:
+    """The status of the member at a socket; None if there is none any more. TimeoutError: it is there and is silent."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asker:
+        asker.settimeout(_ANSWER_S)
+        try:
+            asker.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+            return None
+        except BlockingIOError:
+            raise TimeoutError from None  # others ask already, and none gets an answer
+        answer = bytearray()
+        with suppress(ConnectionResetError):
+            while len(answer) < _ANSWER_BYTES_MAX and (block := asker.recv(1 << 16)):
+                answer += block
+    try:
+        status = json.loads(bytes(answer))
+    except ValueError:
+        return None  # it left while it answered
+    return status if isinstance(status, dict) else None
+
+
+def pid_of(path: Path) -> int:
+    """The process that made a socket."""
+    return int(path.name.partition("-")[0])

@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.group.party import Party
+
+
+@pytest.fixture
+def party(tmp_path: Path) -> Iterator[Party]:
+    party = Party(tmp_path)
+    try:
+        yield party
+    finally:
+        party.close()
+    party.check()

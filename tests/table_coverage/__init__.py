@@ -1,0 +1,1 @@
+"""Which cells of Totem's state × event table runs of the simulator reach."""
