@@ -160,7 +160,7 @@ async def node(options: dict[str, Any]) -> None:
         sys.setswitchinterval(options["switch_ms"] / 1000)
     if options.get("config"):
         constants = {name: int(value) for name, value in (pair.split("=") for pair in options["config"])}
-        ordercast.member.TotemConfig = partial(TotemConfig, **constants)  # type: ignore[assignment, misc]
+        setattr(ordercast.member, "TotemConfig", partial(TotemConfig, **constants))  # noqa: B010
     data_dir = options.get("data_dir")
     async with ordercast.join(
         options["group"],

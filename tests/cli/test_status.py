@@ -16,10 +16,10 @@ from ordercast.net.presence import Presence, ask, own_directory, sockets
 
 @pytest.fixture
 def runtime(tmp_path):
-    """A runtime directory of this test's own: its members, and no others, are on the machine."""
+    """A directory of this test's own: its members, and no others, are on the machine."""
     path = tmp_path / "runtime"
     path.mkdir(mode=0o700)
-    return {"XDG_RUNTIME_DIR": str(path)}
+    return {"ORDERCAST_RUNTIME_DIR": str(path)}
 
 
 def groups(runtime, *arguments):
@@ -85,8 +85,20 @@ def test_members_that_have_died_are_not_there(runtime, start):
     assert silent == []
     b.signal(signal.SIGTERM)
     b.wait()
-    assert not os.listdir(os.path.join(runtime["XDG_RUNTIME_DIR"], "ordercast"))
-    assert ordercast("status", "--data-dir", runtime["XDG_RUNTIME_DIR"], **runtime).returncode == 1
+    assert not os.listdir(runtime["ORDERCAST_RUNTIME_DIR"])
+    assert ordercast("status", "--data-dir", runtime["ORDERCAST_RUNTIME_DIR"], **runtime).returncode == 1
+
+
+def test_who_comes_clears_away_what_the_killed_left(runtime, start):
+    directory = runtime["ORDERCAST_RUNTIME_DIR"]
+    a = start("pipe", unique("killed"), "--follow", **runtime)
+    a.wait_for(lambda: bool(a.views))
+    a.signal(signal.SIGKILL)
+    a.wait()
+    assert os.listdir(directory) == [f"{a.process.pid}-1.member"]
+    b = start("pipe", unique("next"), "--follow", **runtime)
+    b.wait_for(lambda: bool(b.views))
+    assert os.listdir(directory) == [f"{b.process.pid}-1.member"]
 
 
 def test_a_member_that_is_stopped_is_silent(runtime, start):
@@ -102,7 +114,7 @@ def test_a_member_that_is_stopped_is_silent(runtime, start):
 
 
 def test_only_the_user_can_ask(runtime, monkeypatch):
-    monkeypatch.setenv("XDG_RUNTIME_DIR", runtime["XDG_RUNTIME_DIR"])
+    monkeypatch.setenv("ORDERCAST_RUNTIME_DIR", runtime["ORDERCAST_RUNTIME_DIR"])
     presence = Presence(lambda: {"name": "a"})
     try:
         assert presence.failure is None
@@ -115,8 +127,7 @@ def test_only_the_user_can_ask(runtime, monkeypatch):
 
 
 def test_a_directory_that_others_can_use_is_not_used(runtime, monkeypatch):
-    monkeypatch.setenv("XDG_RUNTIME_DIR", runtime["XDG_RUNTIME_DIR"])
-    own_directory().mkdir()
+    monkeypatch.setenv("ORDERCAST_RUNTIME_DIR", runtime["ORDERCAST_RUNTIME_DIR"])
     own_directory().chmod(0o755)
     presence = Presence(dict)
     assert presence.failure is not None
@@ -149,7 +160,7 @@ def test_a_forked_child_does_not_stand_in_for_its_parent(runtime):
 
 
 def test_a_status_that_fails_says_so(runtime, monkeypatch):
-    monkeypatch.setenv("XDG_RUNTIME_DIR", runtime["XDG_RUNTIME_DIR"])
+    monkeypatch.setenv("ORDERCAST_RUNTIME_DIR", runtime["ORDERCAST_RUNTIME_DIR"])
 
     def broken() -> dict[str, object]:
         raise RuntimeError("dictionary changed size during iteration")
@@ -160,5 +171,19 @@ def test_a_status_that_fails_says_so(runtime, monkeypatch):
         answer = ask(path)
         assert answer is not None
         assert answer["error"] == "RuntimeError: dictionary changed size during iteration"
+    finally:
+        presence.close()
+
+
+def test_where_members_are_found(tmp_path, monkeypatch):
+    monkeypatch.delenv("ORDERCAST_RUNTIME_DIR", raising=False)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert own_directory() == tmp_path / "ordercast"
+    presence = Presence(dict)
+    try:
+        monkeypatch.delenv("XDG_RUNTIME_DIR")
+        assert str(own_directory()) == f"/tmp/ordercast-{os.getuid()}"
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+        assert [path.parent for path in sockets() if path.is_relative_to(tmp_path)] == [tmp_path / "ordercast"]
     finally:
         presence.close()

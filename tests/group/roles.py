@@ -65,6 +65,7 @@ def claim(group: str, name: str, data_dir: str) -> None:
         say(error=str(error), kind=type(error).__name__, seconds=time.monotonic() - begun)
     else:
         say(view=member.view.members)
+        sys.stdin.readline()  # the name is taken until the test is over
         member.leave()
 
 

@@ -37,9 +37,10 @@ def test_nothing_works_after_leave(party: Party) -> None:
     async def main() -> None:
         async with party.join("a", discovery_s=0.1) as a:
             pass
-        for use in (lambda: a.send(b""), lambda: a.send_many([b""])):
-            with pytest.raises(NotMember, match="has left"):
-                await use()
+        with pytest.raises(NotMember, match="has left"):
+            await a.send(b"")
+        with pytest.raises(NotMember, match="has left"):
+            await a.send_many([b""])
         with pytest.raises(NotMember, match="has left"):
             a.send_nowait(b"")
         with pytest.raises(GroupError, match="joined already"):
@@ -91,7 +92,7 @@ def test_a_join_that_is_cancelled_leaves_nothing_behind(party: Party, after_s: f
     before = _sockets()
     run(main())
     wait_until(lambda: not party.threads(), "the end of the thread")
-    wait_until(lambda: _sockets() == before, "the sockets' end")
+    wait_until(lambda: _sockets() <= before, "the sockets' end")
 
 
 def test_a_leave_that_is_cancelled_ends_all_the_same(party: Party) -> None:

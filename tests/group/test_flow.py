@@ -17,6 +17,12 @@ from ordercast.net.driver import READER_BYTES_MAX, READER_MESSAGE_BYTES
 BLOCK = bytes(50_000)
 
 
+def figure(group: ordercast.Group, name: str) -> int:
+    value = group.status()[name]
+    assert isinstance(value, int)
+    return value
+
+
 def fill(group: ordercast.Group) -> int:
     """Sends until there is no room, and tells how many messages that took."""
     for accepted in range(100 * SEND_QUEUE_BYTES // len(BLOCK)):
@@ -33,7 +39,7 @@ def test_a_full_queue_makes_send_wait_and_send_nowait_refuse(party: Party) -> No
             accepted = fill(a)
             # The queue itself, and what left it meanwhile.
             assert accepted * len(BLOCK) > SEND_QUEUE_BYTES
-            assert a.status()["queued_bytes"] < SEND_QUEUE_BYTES + 2 * len(BLOCK)
+            assert figure(a, "queued_bytes") < SEND_QUEUE_BYTES + 2 * len(BLOCK)
             sending = asyncio.create_task(a.send(b"waits for room"))
             await messages(a, accepted)
             await (await sending)
@@ -77,10 +83,9 @@ def test_a_slow_reader_slows_the_group_and_misses_nothing(party: Party) -> None:
             reading = asyncio.create_task(messages(a, total + 1))
             while not b.status()["throttling"]:
                 await asyncio.sleep(0.01)
-            while not sending.done() and a.status()["queued_bytes"] < SEND_QUEUE_BYTES - 2 * len(BLOCK):
+            while not sending.done() and figure(a, "queued_bytes") < SEND_QUEUE_BYTES - 2 * len(BLOCK):
                 await asyncio.sleep(0.01)
-            unread = b.status()["unread_bytes"]
-            assert isinstance(unread, int)
+            unread = figure(b, "unread_bytes")
             # What was on its way when the reader's limit was reached: a window of packets.
             assert unread < READER_BYTES_MAX + 8_000_000
             assert not reading.done()

@@ -348,6 +348,7 @@ _MEMBERSHIP = (
         "number-from-the-old-ring",
         "A new ring's number starts from the installed ring's, so that an attempt that failed is repeated by name.",
         ("gather", "number = max(s.highest_number, s.join_number)", "number = max(s.ring.number, s.join_number)"),
+        scenario="totem-bug-01-identifier-again",
     ),
     _mutant(
         "late-write-believed",

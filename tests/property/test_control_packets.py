@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from samples import decode
+from wire_samples import decode
 
 from ordercast.wire.ids import NO_NODE, NodeId, NodeKey, RingId, node_key, ring_digest
 from ordercast.wire.layout import SEQ_MAX

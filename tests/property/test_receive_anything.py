@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ring import Bench, ring_of, still
-from samples import packets
 from stages import committed, gathering, recovering
+from wire_samples import packets
 
 from ordercast.engine.totem import Phase
 from ordercast.engine.totem.engine import Totem

@@ -6,6 +6,8 @@ any of them; and one that starts may get packets of any kind. Here one engine ge
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ordercast.engine.contract import Effect, Left, Persist, Submission, Unicast
 from ordercast.engine.totem import Phase, Totem
 from ordercast.engine.totem.state import Ring
@@ -124,8 +126,9 @@ def write_late(phase: Phase) -> None:
     host.write()
 
 
-def reach_the_ends() -> None:
+def reach_the_ends(late_writes: Iterable[Phase]) -> None:
+    """`late_writes`: the states in which the table allows for them."""
     start_amid_traffic()
     leave_amid_traffic()
-    write_late(Phase.RECOVERY)
-    write_late(Phase.OPERATIONAL)
+    for phase in late_writes:
+        write_late(phase)

@@ -1,4 +1,4 @@
-"""Puts `samples` on the path, and sets Hypothesis to the same examples in every run."""
+"""Puts `wire_samples` on the path, and sets Hypothesis to the same examples in every run."""
 
 import sys
 from pathlib import Path

@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 
 import pytest
-from samples import ALICE, BOB, CARL, DIGEST, OLD, RING, STAMP, decode, make, packets
+from wire_samples import ALICE, BOB, CARL, DIGEST, OLD, RING, STAMP, decode, make, packets
 
 from ordercast.engine.assemble import Assembler
 from ordercast.engine.contract import Run

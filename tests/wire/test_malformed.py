@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from samples import ALICE, BOB, DIGEST, decode, make, packets, refused, refused_record
+from wire_samples import ALICE, BOB, DIGEST, decode, make, packets, refused, refused_record
 
 from ordercast.wire.ids import NAME_BYTES_MAX, NodeId, NodeKey, RingId
 from ordercast.wire.layout import (

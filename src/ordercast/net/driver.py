@@ -333,12 +333,15 @@ class Driver(threading.Thread):
     def _listen(self) -> None:
         """Until a beacon of everybody must have come; raises if one of them has my name."""
         self._listen_until = _now() + self.listen_us + 500 * (self.network.own[1] % 64)
-        while not self._stopping and (now := _now()) < self._listen_until:
+        while not self._stopping:
+            now = _now()
             self._wait(now, self._listen_until)
             self._receive_all()
             self._send_own_packets(_now())
             if self._leave_until is not None:
                 self._stopping = True
+            if now >= self._listen_until:
+                return
 
     def _turn(self) -> None:
         self.turns += 1

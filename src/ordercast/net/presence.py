@@ -18,6 +18,7 @@ from itertools import count
 from pathlib import Path
 
 _SUFFIX = ".member"
+_DIRECTORY_VARIABLE = "ORDERCAST_RUNTIME_DIR"
 _ANSWER_S = 3.0
 """How long an answer may take to be read, and to come."""
 _ANSWER_BYTES_MAX = 4 << 20
@@ -45,6 +46,7 @@ class Presence:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not trusted(directory):
             raise OSError(f"{directory} is not a directory that only its owner can use")
+        _clear(directory)
         path = directory / f"{os.getpid()}-{next(_numbers)}{_SUFFIX}"
         path.unlink(missing_ok=True)  # of a process that died and had this number
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -93,7 +95,9 @@ class Presence:
 
 
 def own_directory() -> Path:
-    """Where the members of this user are found."""
+    """Where the members of this user are found: where the environment says, or where such things are kept."""
+    if said := os.environ.get(_DIRECTORY_VARIABLE):
+        return Path(said)
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     if runtime and os.access(runtime, os.W_OK):
         return Path(runtime) / "ordercast"
@@ -102,6 +106,8 @@ def own_directory() -> Path:
 
 def directories() -> list[Path]:
     """Where members may be found: of this user, however they were started; for root of every user."""
+    if os.environ.get(_DIRECTORY_VARIABLE):
+        return [own_directory()] if trusted(own_directory()) else []
     user = str(os.getuid()) if os.getuid() else "*"
     found = [own_directory(), *Path("/run/user").glob(f"{user}/ordercast"), *Path("/tmp").glob(f"ordercast-{user}")]
     return [directory for directory in dict.fromkeys(found) if trusted(directory)]
@@ -143,6 +149,14 @@ def ask(path: Path) -> dict[str, object] | None:
     except ValueError:
         return None  # it left while it answered
     return status if isinstance(status, dict) else None
+
+
+def _clear(directory: Path) -> None:
+    """Takes away what members left behind that were killed."""
+    for path in directory.glob(f"*{_SUFFIX}"):
+        with suppress(OSError, ValueError):
+            if not Path(f"/proc/{pid_of(path)}").exists():
+                ask(path)  # which is sure; the process may be one of another namespace
 
 
 def pid_of(path: Path) -> int:

@@ -15,13 +15,17 @@ from ordercast.wire.ids import NodeKey, Service
 from ordercast.wire.layout import PACKET_BYTES_MAX
 from ordercast.wire.train import HEADER_BYTES, NONE_LENGTH, PADDING_MAX, Flag, pack_tail
 
+# Plain integers: arithmetic of IntFlag would cost more than the rest of a packet's header.
+_SAFE, _CONTINUES, _UNFINISHED = int(Flag.SAFE), int(Flag.CONTINUES), int(Flag.UNFINISHED)
+_KEYS, _HEADERS = int(Flag.KEYS), int(Flag.HEADERS)
+
 PACKET_BYTES_MIN = HEADER_BYTES + 32
 
 
 class _Chunk:
     """Messages that were submitted together: one service, one stamp, the same optional columns."""
 
-    __slots__ = ("at", "bodies", "headers", "keys", "kind", "offset", "stamp")
+    __slots__ = ("at", "bodies", "headers", "joined", "keys", "kind", "offset", "stamp")
 
     def __init__(
         self,
@@ -42,9 +46,16 @@ class _Chunk:
         """The next message to be packed."""
         self.offset = 0
         """How many bytes of that message's body have been packed already."""
+        self.joined: bytes | None = None
+        """The body of the next message, once it was needed, where there are keys or headers."""
 
     def body(self) -> bytes:
-        """The body of the next message: its key, its headers and its data back to back."""
+        """The body of the next message: its key, its headers and its data back to back, joined once."""
+        if self.joined is None:
+            self.joined = self._join()
+        return self.joined
+
+    def _join(self) -> bytes:
         body = self.bodies[self.at]
         if self.headers is not None:
             body = (self.headers[self.at] or b"") + body
@@ -146,7 +157,7 @@ class Packer:
         kind, stamp = chunk.kind, chunk.stamp
         service, columns = kind
         entry = 2 + 4 * columns.bit_count()
-        flags = self._flags | columns | (Flag.SAFE if service else 0) | (Flag.CONTINUES if chunk.offset else 0)
+        flags = self._flags | columns | (_SAFE if service else 0) | (_CONTINUES if chunk.offset else 0)
         first, room = self._next_number, self.packet_bytes - HEADER_BYTES
         lengths: list[int] = []
         keys: list[int] = []
@@ -167,7 +178,7 @@ class Packer:
                 chunk.offset += room
                 self.bytes -= room
                 room = 0
-                flags |= Flag.UNFINISHED
+                flags |= _UNFINISHED
                 break
             lengths.append(left)
             blob.append(body[chunk.offset :] if chunk.offset else body)
@@ -176,6 +187,7 @@ class Packer:
             self.messages -= 1
             self.bytes -= left
             chunk.offset = 0
+            chunk.joined = None
             chunk.at += 1
             if chunk.at == len(chunk.bodies):
                 self._chunks.popleft()
@@ -188,9 +200,9 @@ class Packer:
         parts.append(prefix)
         parts.append(pack_tail(self.sender, seq, first, stamp, flags, count))
         parts.append(pack(f"<{count}H", *lengths))
-        if columns & Flag.KEYS:
+        if columns & _KEYS:
             parts.append(pack(f"<{count}I", *keys))
-        if columns & Flag.HEADERS:
+        if columns & _HEADERS:
             parts.append(pack(f"<{count}I", *headers))
         parts.extend(blob)
         if room and room <= PADDING_MAX:

@@ -19,7 +19,8 @@ def written(s: State, write_id: int) -> None:
 def commit_token_received(s: State, token: CommitToken) -> None:
     """Deviation D10: the whole ring identifier and the rotation are compared (erratum 9)."""
     assert s.new is not None
-    if token.ring_id != s.new.id or s.pending_write is not None:
+    mine = next(entry for entry in token.memb_list if entry.name == s.name)
+    if token.ring_id != s.new.id or s.pending_write is not None or mine.old_ring != s.ring.id:
         s.counters["stale"] += 1
         return
     if s.new.representative == s.name:

@@ -128,7 +128,15 @@ _STARTING: dict[Event, Handler] = dict.fromkeys(Event, _not_mine) | {
     Event.SUBMIT: _no_ring,
 }
 
-_STOPPED: dict[Event, Handler] = dict.fromkeys(Event, _gone)
+_TIMERS = (
+    Event.TOKEN_LOSS_TIMEOUT,
+    Event.TOKEN_RETRANSMISSION_TIMEOUT,
+    Event.JOIN_TIMEOUT,
+    Event.CONSENSUS_TIMEOUT,
+    Event.HOLD_TIMEOUT,
+)
+
+_STOPPED: dict[Event, Handler] = dict.fromkeys(Event, _gone) | dict.fromkeys(_TIMERS, _no_timer)
 
 TABLE: dict[Phase, dict[Event, Handler]] = {
     Phase.OPERATIONAL: _OPERATIONAL,
