@@ -12,7 +12,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-# A partition and a remerge on the simulator, told as they happen, with the checker's verdict.
+# Five processes, a kill, a partition and a remerge, told as they happen, with the checker's verdict.
 demo: setup
 	@$(BIN)/ordercast demo
 
@@ -36,6 +36,8 @@ bench: setup
 SEEDS ?= 0:20000
 soak: setup
 	@$(BIN)/ordercast sim --engine totem --seeds $(SEEDS)
+	@$(BIN)/python -m tests.security.fuzz --packets 10000000
+	@$(BIN)/python -m tests.chaos --minutes 30
 
 # Breaks the engine on purpose, in at least 25 ways, and shows that the simulator and the checker notice each.
 mutate: setup

@@ -413,6 +413,7 @@ _MEMBERSHIP = (
         "clock-may-go-back",
         "Time runs backwards with the host's clock.",
         ("engine", "        if now + self._behind_us < s.now:\n", "        if not self:\n"),
+        scenario="totem-bug-22-clock-jumps",
     ),
     _mutant(
         "token-held-for-ever",
@@ -447,11 +448,6 @@ _MEMBERSHIP = (
 )
 
 _ENDURANCE = (
-    _mutant(
-        "consensus-of-one",
-        "The representative makes a Commit token as soon as any member agrees with it.",
-        ("gather", "    if wanted <= s.consensus:\n", "    if wanted:\n"),
-    ),
     _mutant(
         "suspects-forgotten",
         "Processes that cannot hear each other are taken into every attempt: rings form for ever (bug 18).",
