@@ -71,6 +71,9 @@ NEWCOMER_US = 1_000_000
 """For so long after its start a process that meets its own name is the one that came later."""
 NAMESAKE_US = 2_000_000
 """After so long with another process of the same name one of two established members must go."""
+ROTATION_SETTLE_US = 1_000_000
+"""From when this process has accepted all others under a new key until it seals with it: the handshake runs both ways,
+and this is four of its rounds, so that they have accepted it too. A token that they refuse would be taken for lost."""
 ROTATION_GRACE_US = 2_000_000
 """How long an old key is accepted after this member has begun to use the new one: the others follow within moments."""
 DRAINS_MAX = 32
@@ -119,6 +122,7 @@ class Rotation:
         self.done = False
         self.error: GroupError | None = None
         self.begun = False
+        self.use_at: int | None = None
         self.retire_at: int | None = None
 
     def advance(self, now: int, guard: AnyGuard, others: frozenset[NodeId]) -> None:
@@ -132,7 +136,11 @@ class Rotation:
             guard.add_key(self.key)
             self.begun = True
         elif self.retire_at is None:
-            if others <= guard.proven(self.key):
+            if not others <= guard.proven(self.key):
+                self.use_at = None
+            elif self.use_at is None:
+                self.use_at = now + ROTATION_SETTLE_US
+            elif now >= self.use_at:
                 guard.use_key(self.key)
                 self.retire_at = now + ROTATION_GRACE_US
         elif now >= self.retire_at:
