@@ -12,6 +12,7 @@ BELOW: dict[str, set[str]] = {
     "wire": set(),
     "engine": {"wire"},
     "check": set(),
+    "log": {"errors", "wire"},
     "sim": {"check", "engine", "wire"},
     "net": {"check", "engine", "errors", "wire"},
 }

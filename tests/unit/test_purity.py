@@ -20,7 +20,7 @@ ENGINE = Path(ordercast.engine.__file__).parent
 WIRE = ENGINE.parent / "wire"
 MODULES = [
     *sorted(ENGINE.rglob("*.py")),
-    *(WIRE / f"{name}.py" for name in ("ids", "layout", "pack", "totem", "train")),
+    *(WIRE / f"{name}.py" for name in ("chunk", "ids", "layout", "pack", "totem", "train")),
 ]
 ALLOWED = {
     "__future__",
