@@ -86,6 +86,7 @@ def _fits(data: bytes, segment: int) -> bool:
 @example(_train([60], Service.AGREED, False, PACKET_BYTES_MIN, 1), PACKET_BYTES_MIN, [("field", 1, (36, 8), 2**63)])
 @example(_train([60], Service.SAFE, False, PACKET_BYTES_MIN, 1), PACKET_BYTES_MIN, [("field", 0, (36, 8), 2**63)])
 @example(_train([60], Service.AGREED, False, PACKET_BYTES_MIN, 1), PACKET_BYTES_MIN, [("field", 1, (52, 2), 64)])
+@example(_train([60], Service.AGREED, False, PACKET_BYTES_MIN, 1), PACKET_BYTES_MIN, [("field", 0, (54, 2), 256)])
 @example(_train([60], Service.SAFE, False, PACKET_BYTES_MIN, 1), PACKET_BYTES_MIN, [("field", 1, (52, 2), 65)])
 def test_a_train_is_taken_only_if_its_packets_are(
     data: bytes, segment: int, mutations: list[tuple[str, int, tuple[int, int], int]]

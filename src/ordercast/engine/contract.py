@@ -89,7 +89,8 @@ class Submission(NamedTuple):
     headers: Sequence[bytes | None] | None = None
 
 
-class Run(NamedTuple):
+@dataclass(slots=True)
+class Run:
     """Packets `start` up to but excluding `stop` of one train: consecutive sequence numbers from one sender."""
 
     train: Train

@@ -69,7 +69,7 @@ _FLAGS_ALL = int(sum(Flag))
 _SAFE, _RECOVERY = int(Flag.SAFE), int(Flag.RECOVERY)
 _COLUMNS = int(Flag.KEYS | Flag.HEADERS)
 _KEPT = _SAFE | _RECOVERY | _COLUMNS
-_CONSTANT = ~int(Flag.CONTINUES | Flag.UNFINISHED)
+_CONSTANT = 0xFFFF & ~int(Flag.CONTINUES | Flag.UNFINISHED)
 """What must be the same in all packets of a train: the kept flags set alike, and the unknown ones not set."""
 
 
@@ -79,18 +79,7 @@ class Train:
     Each has `segment` bytes but the last, which may be shorter.
     """
 
-    __slots__ = (
-        "columns",
-        "count",
-        "direct",
-        "first_seq",
-        "last_seq",
-        "raw",
-        "recovery",
-        "segment",
-        "sender",
-        "service",
-    )
+    __slots__ = ("count", "direct", "first_seq", "flags", "last_seq", "raw", "segment", "sender")
 
     def __init__(self, raw: bytes, segment: int, count: int, first_seq: int, sender: NodeKey, flags: int) -> None:
         self.raw = raw
@@ -99,11 +88,23 @@ class Train:
         self.first_seq = first_seq
         self.last_seq = first_seq + count - 1
         self.sender = sender
-        self.service = Service.SAFE if flags & _SAFE else Service.AGREED
-        self.recovery = flags & _RECOVERY != 0
-        self.columns = flags & _COLUMNS
+        self.flags = flags
         self.direct = not flags & (_SAFE | _RECOVERY)
         """Its messages are for the application, and agreed: in their turn they are delivered on sight."""
+
+    @property
+    def service(self) -> Service:
+        return Service.SAFE if self.flags & _SAFE else Service.AGREED
+
+    @property
+    def recovery(self) -> bool:
+        """Its entries are packets of an old ring."""
+        return self.flags & _RECOVERY != 0
+
+    @property
+    def columns(self) -> int:
+        """Which of the key and header columns its packets have."""
+        return self.flags & _COLUMNS
 
     def packet(self, seq: int) -> bytes:
         """The bytes of one packet, as needed to retransmit it."""
@@ -146,9 +147,12 @@ _UNPACK_LENGTHS = [Struct(f"<{count}H").unpack_from for count in range(_ENTRIES_
 
 @lru_cache(maxsize=256)
 def _headers(segment: int, count: int) -> Struct:
-    """Reads ring, sender, seq, first, flags and count of `count` packets in one call."""
+    """Reads ring and sender, seq, first, and the *mark* of `count` packets in one call.
+
+    A mark is a packet's flags and, above them, its count: few differ within a train.
+    """
     gap = segment - HEADER_BYTES
-    return Struct("<" + f"{gap}x".join(["20sQQQ8xHH"] * count))
+    return Struct("<" + f"{gap}x".join(["28sQQ8xI"] * count))
 
 
 def entry_lengths(data: bytes, at: int, count: int) -> tuple[int, ...]:
@@ -165,11 +169,12 @@ def check_packet(data: bytes, at: int, end: int) -> tuple[int, int, int]:
         raise Malformed(f"data packet with seq {seq}, first {first}, sender {sender}")
     if flags & ~_FLAGS_ALL:
         raise Malformed(f"data packet with unknown flags {flags:#x}")
-    if flags & _COLUMNS or not 0 < count <= _ENTRIES_PLAIN or end - at < HEADER_BYTES + 2 * count:
+    body = at + HEADER_BYTES + 2 * count
+    if flags & _COLUMNS or not 0 < count <= _ENTRIES_PLAIN or end < body:
         _check_columns(data, at, end, flags, count)
     else:
-        slack = end - at - HEADER_BYTES - 2 * count - sum(_UNPACK_LENGTHS[count](data, at + HEADER_BYTES))
-        if not 0 <= slack <= PADDING_MAX:
+        slack = end - body - sum(_UNPACK_LENGTHS[count](data, at + HEADER_BYTES))
+        if slack < 0 or slack > PADDING_MAX:
             raise Malformed(f"data packet whose entries differ from its size by {slack} bytes")
     return sender, seq, flags
 
@@ -198,30 +203,34 @@ def parse_train(data: bytes, segment: int) -> Train | None:
     if segment < HEADER_BYTES or size - tail < HEADER_BYTES:
         return None
     fields = _headers(segment, count).unpack_from(data)
-    rings, senders, seqs, firsts = fields[0::6], fields[1::6], fields[2::6], fields[3::6]
-    flags_of, counts = fields[4::6], fields[5::6]
-    first_seq, kept = seqs[0], flags_of[0] & _KEPT
+    origins, seqs, firsts, marks = fields[0::4], fields[1::4], fields[2::4], fields[3::4]
+    first_seq, kept, sender = seqs[0], marks[0] & _KEPT, sender_of(data)
     if (
-        rings.count(rings[0]) != count
-        or senders.count(senders[0]) != count
+        origins.count(origins[0]) != count
         or seqs != tuple(range(first_seq, first_seq + count))
-        or not senders[0]
+        or not sender
         or not 0 < first_seq <= SEQ_MAX - count
         or max(firsts) > SEQ_MAX
     ):
         return None
-    at = 0
-    for entries, flag in zip(counts, flags_of, strict=True):
-        if flag & _CONSTANT != kept:
+    room, plain = segment - HEADER_BYTES, not kept & _COLUMNS
+    for mark in dict.fromkeys(marks):
+        if mark & _CONSTANT != kept:
             return None
-        if kept or not 0 < entries <= _ENTRIES_PLAIN or at == tail:
-            _check_columns(data, at, min(at + segment, size), flag, entries)
-        else:
-            slack = segment - HEADER_BYTES - 2 * entries - sum(_UNPACK_LENGTHS[entries](data, at + HEADER_BYTES))
-            if not 0 <= slack <= PADDING_MAX:
-                raise Malformed(f"data packet whose entries differ from its size by {slack} bytes")
-        at += segment
-    return Train(data, segment, count, first_seq, NodeKey(senders[0]), kept)
+        plain = plain and 0 < mark >> 16 <= _ENTRIES_PLAIN and mark >> 15 <= room
+    if not plain:
+        for at, mark in zip(range(0, size, segment), marks, strict=True):
+            _check_columns(data, at, min(at + segment, size), mark & 0xFFFF, mark >> 16)
+        return Train(data, segment, count, first_seq, sender, kept)
+    column = HEADER_BYTES
+    for mark in marks[:-1]:
+        entries = mark >> 16
+        slack = room - 2 * entries - sum(_UNPACK_LENGTHS[entries](data, column))
+        if slack < 0 or slack > PADDING_MAX:
+            raise Malformed(f"data packet whose entries differ from its size by {slack} bytes")
+        column += segment
+    _check_columns(data, tail, size, kept, marks[-1] >> 16)
+    return Train(data, segment, count, first_seq, sender, kept)
 
 
 def split_packets(data: bytes, segment: int) -> Iterator[bytes]:

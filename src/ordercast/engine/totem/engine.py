@@ -29,6 +29,9 @@ _TIMERS = (
     ("consensus_at", Event.CONSENSUS_TIMEOUT),
 )
 
+_REGULAR_MESSAGE = int(Event.REGULAR_MESSAGE)
+"""A plain integer: as an index it costs a fifth of the enum's member."""
+
 
 class Totem:
     """One process of the Totem single-ring protocol; see `ordercast.engine.contract` for what its host owes it.
@@ -97,7 +100,7 @@ class Totem:
             if data[:RING_BYTES] == s.active.prefix:
                 train = parse_train(data, segment)
                 if train is not None:
-                    s.row[Event.REGULAR_MESSAGE](s, train)
+                    s.row[_REGULAR_MESSAGE](s, train)
                     return
         except WireError:
             pass
