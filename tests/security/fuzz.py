@@ -18,10 +18,13 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
+from itertools import product
 from random import Random
 
 from ordercast.engine.contract import Effect, Persist, Unicast
+from ordercast.wire.ids import NodeId, Service, node_key
 from ordercast.wire.layout import PacketKind, WireError
+from ordercast.wire.pack import Packer
 from ordercast.wire.seal import REFUSED
 from ordercast.wire.totem import decode_beacon, decode_commit, decode_join, decode_leave, decode_token, decode_wake
 from ordercast.wire.train import parse_train
@@ -165,20 +168,21 @@ class Fuzz:
     def _engine(self, world: World, mutator: Mutator, count: int) -> None:
         """Malformed plaintext, sealed by a member: it has to be refused by the decoders, and is told to the engine."""
         target, peer = world.processes["a"], world.processes["b"]
-        samples = _plain(world)
+        samples = [(text, len(text)) for text in _plain(world)]
+        trains = _trains(world)
+        samples += trains * max(1, len(samples) // (2 * len(trains)))
         total = len(samples)
         damage, draw, seal, receive = mutator.damage, mutator.draw, peer.guard.seal, target.guard.receive
         tell = target.engine.receive
         opened = 0
         for number in range(count):
             pick = draw(32)
-            mutant = damage(samples[pick % total], samples[(pick >> 16) % total]) or b"\0"
-            for data, segment, _ in receive(world.now, *seal(mutant, len(mutant))):
+            sample, size = samples[pick % total]
+            mutant = damage(sample, samples[(pick >> 16) % total][0]) or b"\0"
+            for data, segment, _ in receive(world.now, *seal(mutant, size if size < len(sample) else len(mutant))):
                 opened += 1
                 try:
-                    if pick >> 29:
-                        segment = len(data)
-                    else:
+                    if not pick >> 29:
                         segment = 1 + (pick >> 10) % 100
                     tell(world.now, data, segment)
                     if not number & 15:
@@ -244,6 +248,17 @@ def _plain(world: World) -> list[bytes]:
         tail = b"\1b" if kind is PacketKind.LEAVE else bytes(range(8))
         found.setdefault(kind.name, []).append(b"OC\1" + bytes((kind,)) + prefix + tail)
     return [text for texts in found.values() for text in texts]
+
+
+def _trains(world: World) -> list[tuple[bytes, int]]:
+    """Trains of several packets, as `b` could send them next in the ring of `a`, and their packets' size."""
+    ring = world.processes["a"].engine.state.active
+    found = []
+    for packet_bytes, size, service in product((90, 400), (1, 20, 500), Service):
+        packer = Packer(node_key(NodeId("b")), packet_bytes)
+        packer.add([bytes(size)] * (2_000 // size), service)
+        found.append((packer.burst(ring.prefix, ring.high_seq + 1, 5).stretches[0], packet_bytes))
+    return found
 
 
 def _rss_mib() -> int:
