@@ -28,6 +28,8 @@ from ordercast.wire.layout import MAGIC, MEMBERS_MAX, SEQ_MAX, VERSION, Malforme
 
 RTR_RANGES_MAX = 64
 """Retransmission requests in one token; each is a range, the oldest come first."""
+_DECODED_MAX = 128
+"""Joins and beacons are repeated unchanged, and more than one reader looks into each: so many are remembered."""
 
 _TOKEN = Struct("<2sBBQQQQQQIIBBH")
 _RANGE = Struct("<QI")
@@ -98,7 +100,7 @@ def decode_token(data: bytes) -> Token:
     )
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Join:
     """The Join message (§6.1)."""
 
@@ -126,6 +128,7 @@ class Join:
         )
 
 
+@lru_cache(maxsize=_DECODED_MAX)
 def decode_join(data: bytes) -> Join:
     read = _Reader(data)
     _, _, _, ring_seq, attempts = read.unpack(_JOIN)
@@ -248,7 +251,7 @@ def decode_leave(data: bytes) -> Leave:
     return Leave(number, digest, sender)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Beacon:
     """A sign of life that also tells whom its sender hears: how rings find each other, and one-way links show."""
 
@@ -270,6 +273,7 @@ class Beacon:
         )
 
 
+@lru_cache(maxsize=_DECODED_MAX)
 def decode_beacon(data: bytes) -> Beacon:
     read = _Reader(data)
     _, _, _, number, digest = read.unpack(_RING)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ordercast.engine.contract import Effect, Submission
 from ordercast.engine.totem import links
 from ordercast.engine.totem.shifts import persist_ring_number
@@ -162,33 +164,35 @@ class Totem:
 
     def _packet(self, data: bytes) -> None:
         """One packet of any kind."""
-        s = self.state
         try:
             kind = packet_kind(data)
-            if kind == PacketKind.DATA:
-                self._data(data)
-            elif kind == PacketKind.TOKEN:
-                s.row[Event.REGULAR_TOKEN](s, decode_token(data))
-            elif kind == PacketKind.COMMIT:
-                commit = decode_commit(data)
-                if s.name in commit.members:
-                    s.row[Event.COMMIT_TOKEN](s, commit)
-            elif kind == PacketKind.JOIN:
-                join = decode_join(data)
-                if self._from_another(join.sender):
-                    s.row[Event.JOIN](s, join)
-            elif kind == PacketKind.BEACON:
-                self._beacon(data)
-            elif kind == PacketKind.LEAVE:
-                leave = decode_leave(data)
-                if self._from_another(leave.sender):
-                    s.row[Event.LEAVE](s, leave)
-            elif kind == PacketKind.WAKE:
-                s.row[Event.WAKE](s, decode_wake(data))
-            else:
+            handle = _HANDLERS.get(kind)
+            if handle is None:
                 raise Malformed(f"a packet of unknown kind {kind}")
+            handle(self, data)
         except WireError:
-            s.counters["malformed"] += 1
+            self.state.counters["malformed"] += 1
+
+    def _token(self, data: bytes) -> None:
+        self.state.row[Event.REGULAR_TOKEN](self.state, decode_token(data))
+
+    def _commit(self, data: bytes) -> None:
+        commit = decode_commit(data)
+        if self.name in commit.members:
+            self.state.row[Event.COMMIT_TOKEN](self.state, commit)
+
+    def _join(self, data: bytes) -> None:
+        join = decode_join(data)
+        if self._from_another(join.sender):
+            self.state.row[Event.JOIN](self.state, join)
+
+    def _leave(self, data: bytes) -> None:
+        leave = decode_leave(data)
+        if self._from_another(leave.sender):
+            self.state.row[Event.LEAVE](self.state, leave)
+
+    def _wake(self, data: bytes) -> None:
+        self.state.row[Event.WAKE](self.state, decode_wake(data))
 
     def _data(self, data: bytes) -> None:
         train = parse_train(data, len(data))
@@ -223,3 +227,14 @@ class Totem:
             s.report("name_conflict", "a packet of another process with this name")
             return False
         return links.learn(s, sender)
+
+
+_HANDLERS: dict[int, Callable[[Totem, bytes], None]] = {
+    PacketKind.DATA: Totem._data,
+    PacketKind.TOKEN: Totem._token,
+    PacketKind.COMMIT: Totem._commit,
+    PacketKind.JOIN: Totem._join,
+    PacketKind.BEACON: Totem._beacon,
+    PacketKind.LEAVE: Totem._leave,
+    PacketKind.WAKE: Totem._wake,
+}
