@@ -25,8 +25,8 @@ The host's duties:
    one possibly shorter. One packet alone is a train with `segment == len(data)`.
 7. A clock that jumps backwards is the engine's problem: it treats time as standing still.
 
-Layers compose over the same two faces: redundancy answers an engine's effects with its own and has a
-deadline of its own; corel is a host of the engine below it and an engine to the host above it.
+Layers compose over the same two faces: redundancy is an engine to its host, which tells it by which network each
+train came, and fills in by which network each packet leaves; corel is a host of the engine below it and an engine to the host above it.
 """
 
 from __future__ import annotations
@@ -102,19 +102,22 @@ class Run:
 class Broadcast:
     """Send a train to every process in reach: packets of `segment` bytes back to back, the last one possibly shorter.
 
-    It has the form that `receive` takes, so that a host can hand it to UDP_SEGMENT as it stands.
+    It has the form that `receive` takes, so that a host can hand it to UDP_SEGMENT as it stands. `via` is the network
+    by which it leaves: engines know of one only, the redundancy layer fills it in.
     """
 
     data: bytes
     segment: int
+    via: int = 0
 
 
 @dataclass(slots=True)
 class Unicast:
-    """Send one packet to one process (the token's path)."""
+    """Send one packet to one process (the token's path), by network `via`."""
 
     to: NodeId
     packet: bytes
+    via: int = 0
 
 
 @dataclass(slots=True)

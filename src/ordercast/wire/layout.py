@@ -18,6 +18,8 @@ PACKET_BYTES_MAX = 65_000
 """The largest packet: what one UDP datagram holds, less a margin for encryption."""
 MEMBERS_MAX = 384
 """The largest membership: with the longest names a Commit token still fits a packet."""
+NETWORKS_MAX = 8
+"""Redundant networks of a group: what a byte of bits can name."""
 
 PREFIX = Struct("<2sBB")
 
@@ -30,6 +32,7 @@ class PacketKind(IntEnum):
     LEAVE = 5
     BEACON = 6
     WAKE = 7
+    PROBE = 8
 
 
 class WireError(ValueError):

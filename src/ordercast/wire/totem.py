@@ -32,6 +32,7 @@ _DECODED_MAX = 128
 """Joins and beacons are repeated unchanged, and more than one reader looks into each: so many are remembered."""
 
 _TOKEN = Struct("<2sBBQQQQQQIIBBH")
+_SEQ = Struct("<28xQ")
 _RANGE = Struct("<QI")
 _JOIN = Struct("<2sBBQH")
 _COMMIT = Struct("<2sBBQIBHH")
@@ -100,6 +101,11 @@ def decode_token(data: bytes) -> Token:
     )
 
 
+def token_seq_of_messages(data: bytes) -> int:
+    """The field seq of a token that has at least its fixed part, without decoding the rest."""
+    return _SEQ.unpack_from(data)[0]  # type: ignore[no-any-return]
+
+
 @dataclass(frozen=True, slots=True)
 class Join:
     """The Join message (§6.1)."""
@@ -120,9 +126,9 @@ class Join:
         return b"".join(
             (
                 _JOIN.pack(MAGIC, VERSION, PacketKind.JOIN, self.ring_seq, min(self.attempts, 0xFFFF)),
-                _name(self.sender),
+                encode_name(self.sender),
                 _COUNT.pack(len(names)),
-                *map(_name, names),
+                *map(encode_name, names),
                 bitmap,
             )
         )
@@ -130,7 +136,7 @@ class Join:
 
 @lru_cache(maxsize=_DECODED_MAX)
 def decode_join(data: bytes) -> Join:
-    read = _Reader(data)
+    read = Reader(data)
     _, _, _, ring_seq, attempts = read.unpack(_JOIN)
     sender = read.name()
     (count,) = read.unpack(_COUNT)
@@ -197,17 +203,17 @@ class CommitToken:
         ]
         for entry in self.memb_list:
             parts += (
-                _name(entry.name),
+                encode_name(entry.name),
                 bytes((entry.filled | entry.received_flg << 1,)),
                 _ENTRY.pack(entry.old_ring.number, entry.old_ring.nonce),
-                _name(entry.old_ring.representative),
+                encode_name(entry.old_ring.representative),
                 _ENTRY_REST.pack(entry.my_aru, entry.high_delivered, entry.window),
             )
         return b"".join(parts)
 
 
 def decode_commit(data: bytes) -> CommitToken:
-    read = _Reader(data)
+    read = Reader(data)
     _, _, _, number, nonce, rotation, index, count = read.unpack(_COMMIT)
     if not 1 <= count <= MEMBERS_MAX or index >= count or rotation not in (1, 2) or not 0 < number <= SEQ_MAX:
         raise Malformed(f"a Commit token for ring {number}: entry {index} of {count}, rotation {rotation}")
@@ -239,11 +245,13 @@ class Leave:
     sender: NodeId
 
     def encode(self) -> bytes:
-        return _RING.pack(MAGIC, VERSION, PacketKind.LEAVE, self.ring_number, self.ring_digest) + _name(self.sender)
+        return _RING.pack(MAGIC, VERSION, PacketKind.LEAVE, self.ring_number, self.ring_digest) + encode_name(
+            self.sender
+        )
 
 
 def decode_leave(data: bytes) -> Leave:
-    read = _Reader(data)
+    read = Reader(data)
     _, _, _, number, digest = read.unpack(_RING)
     sender = read.name()
     read.end()
@@ -266,7 +274,7 @@ class Beacon:
         return b"".join(
             (
                 _RING.pack(MAGIC, VERSION, PacketKind.BEACON, self.ring_number, self.ring_digest),
-                _name(self.sender),
+                encode_name(self.sender),
                 _COUNTS.pack(len(self.members), len(self.heard)),
                 *map(_KEY.pack, keys),
             )
@@ -275,7 +283,7 @@ class Beacon:
 
 @lru_cache(maxsize=_DECODED_MAX)
 def decode_beacon(data: bytes) -> Beacon:
-    read = _Reader(data)
+    read = Reader(data)
     _, _, _, number, digest = read.unpack(_RING)
     sender = read.name()
     members, heard = read.unpack(_COUNTS)
@@ -300,7 +308,7 @@ class Wake:
 
 
 def decode_wake(data: bytes) -> Wake:
-    read = _Reader(data)
+    read = Reader(data)
     _, _, _, number, digest = read.unpack(_RING)
     (sender,) = read.unpack(_KEY)
     read.end()
@@ -351,12 +359,12 @@ def _decode_name(text: bytes) -> NodeId:
 
 
 @lru_cache(maxsize=4096)
-def _name(name: str) -> bytes:
+def encode_name(name: str) -> bytes:
     text = name.encode()
     return bytes((len(text),)) + text
 
 
-class _Reader:
+class Reader:
     """Takes fields off the front of a packet; every shortage is a Truncated."""
 
     __slots__ = ("at", "data")

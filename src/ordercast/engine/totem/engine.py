@@ -20,6 +20,7 @@ from ordercast.wire.totem import (
     decode_ring_record,
     decode_token,
     decode_wake,
+    token_seq_of_messages,
 )
 from ordercast.wire.train import RING_BYTES, parse_train, sender_of, split_packets
 
@@ -150,6 +151,12 @@ class Totem:
         s = self.state
         s.leaving = True
         s.row[Event.SUBMIT](s, None)
+
+    def misses(self, token: bytes) -> bool:
+        """Whether a retransmission would be requested if this regular token were received now: paper 001's
+        anyMessagesMissing, which holds a token back that has overtaken messages on another network."""
+        ring = self.state.active
+        return token[4:RING_BYTES] == ring.prefix[4:RING_BYTES] and ring.my_aru < token_seq_of_messages(token)
 
     def take_effects(self) -> list[Effect]:
         effects = self.state.effects

@@ -1,0 +1,58 @@
+"""Passive replication (§6): the algorithm of Figure 4, procedure by procedure.
+
+Every message and token is sent over one network, in turn. Messages are passed on at once; a token that has overtaken
+messages waits until they have come, or until the token timer expires: so only what was dropped is requested again
+(P1). What counts as missing is what the engine would request: it may forward a token before its last messages.
+"""
+
+from __future__ import annotations
+
+from ordercast.engine.contract import Broadcast, Unicast
+from ordercast.redundancy.monitor import Fault, Monitors
+from ordercast.redundancy.sending import Turns
+from ordercast.redundancy.state import DataMark, State, token_mark
+
+
+class Passive:
+    name = "passive"
+
+    def __init__(self, s: State, fault: Fault) -> None:
+        self.s = s
+        self.monitors = Monitors(s, fault)
+        self._turns = Turns(s)
+
+    def send_msg(self, m: Broadcast) -> None:
+        self._turns.message(m)
+
+    def send_token(self, t: Unicast) -> None:
+        self._turns.token(t)
+
+    def recv_msg(self, m: DataMark, x: int) -> None:
+        """After m went to the Totem SRP."""
+        s = self.s
+        monitor = self.monitors.sender(m.sender)
+        last = s.last_mark
+        if monitor.first_time(m, x) and last is not None and m.ring == last.ring and m.seq <= last.seq:
+            s.note_lateness()
+        if s.held:
+            self.reconsider()
+        self.monitors.message(x, m.sender, monitor)
+
+    def recv_token(self, t: bytes, x: int) -> None:
+        s = self.s
+        mark = token_mark(t)
+        if s.compare(mark) <= 0:
+            return  # each token once, comparing the rotation too (erratum 15)
+        if s.held:
+            s.pass_token()
+        s.hold_token(t, mark)
+        self.reconsider()
+        self.monitors.token(x)
+
+    def reconsider(self) -> None:
+        """Passes the token that waits on if no message is missing any more."""
+        if not self.s.missing(self.s.last_token):
+            self.s.pass_token()
+
+    def token_timer_expired(self) -> None:
+        self.s.pass_token()
