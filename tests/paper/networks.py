@@ -12,6 +12,8 @@ from ordercast.wire.probe import Probe, decode_probe
 from ordercast.wire.totem import Join, Token
 from ordercast.wire.train import HEADER_BYTES, pack_tail, ring_prefix
 
+ME = NodeId("p7")
+"""A name with which turns begin at the first network."""
 RING = RingId(4, NodeId("n1"))
 _PREFIX = ring_prefix(RING)
 _DIGEST = int.from_bytes(_PREFIX[12:20], "little")
@@ -39,7 +41,7 @@ class Remembering:
     """An engine that keeps what it gets, and knows which data it has."""
 
     def __init__(self) -> None:
-        self.name = NodeId("n1")
+        self.name = ME
         self.tokens: list[int] = []
         self.have: set[int] = set()
         self.copies: list[int] = []
@@ -152,7 +154,7 @@ class Others:
     def probe(self, *networks: int, silent: tuple[tuple[str, int], ...] = ()) -> None:
         """An interval: all of them probe by these networks; `silent` names who does not come by which."""
         self.number += 1
-        everyone = {node_key(NodeId(name)): (1 << self.layer.networks) - 1 for name in (*self.names, "n1")}
+        everyone = {node_key(NodeId(name)): (1 << self.layer.networks) - 1 for name in (*self.names, ME)}
         for name in self.names:
             for via in networks:
                 if (name, via) not in silent:

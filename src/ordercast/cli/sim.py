@@ -13,12 +13,13 @@ from typing import Any
 
 from ordercast.sim.campaign import Summary, run_campaign
 from ordercast.sim.engines import find_engine
-from ordercast.sim.generate import NODES_MIN, generate
+from ordercast.sim.generate import NODES_MIN
 from ordercast.sim.record import write_traces
-from ordercast.sim.runner import Result, Violation, run_schedule
+from ordercast.sim.runner import Result, Violation, make_schedule, run_schedule
 from ordercast.sim.scenario import load_scenario, run_scenario, scenario_names
-from ordercast.sim.schedule import NODES_MAX, Schedule, format_schedule
+from ordercast.sim.schedule import NODES_MAX, Schedule, check_replication, format_schedule
 from ordercast.sim.shrink import Shrinker, same_failure
+from ordercast.wire.layout import NETWORKS_MAX
 
 _EXAMPLE = """\
 exit status: 0 no violation, 1 a property was violated, 2 bad usage
@@ -52,8 +53,10 @@ def add_parser(subparsers: Any) -> None:
     what.add_argument("--list", action="store_true", help="list the scenarios of the package")
     parser.add_argument("--engine", default="totem", help="the engine (default totem)")
     parser.add_argument("--nodes", metavar="N", help="the number of nodes, instead of what the seed says")
-    parser.add_argument("--networks", default="1", metavar="K", help="redundant networks: 1 in this version")
-    parser.add_argument("--replication", default="none", metavar="R", help="their replication: none in this version")
+    parser.add_argument("--networks", metavar="K", help="redundant networks, 2 to 8 (default: what the seed says)")
+    parser.add_argument(
+        "--replication", metavar="R", help="their replication: active, passive or active-passive:K (default active)"
+    )
     parser.add_argument("--trace", metavar="DIR", type=Path, help="write traces here; of several seeds to DIR/seed-N")
     parser.add_argument("--jobs", metavar="N", help="processes (default: one for each processor)")
     parser.add_argument("--stop-on-first", action="store_true", help="end at the first seed with a violation")
@@ -66,7 +69,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     try:
-        _refuse_reserved(args)
+        find_engine(args.engine)
         if args.list:
             print("\n".join(scenario_names()))
             return 0
@@ -84,12 +87,16 @@ def run(args: argparse.Namespace) -> int:
         return 2
 
 
-def _refuse_reserved(args: argparse.Namespace) -> None:
-    find_engine(args.engine)
-    if args.networks != "1":
-        raise UsageError(f"--networks {args.networks}: one network can be simulated in this version")
-    if args.replication != "none":
-        raise UsageError(f"--replication {args.replication}: not available in this version")
+def _networks(args: argparse.Namespace) -> tuple[int | None, str]:
+    """How many networks (None: what each seed says) and their replication, "none" for a single one."""
+    networks = _number("--networks", args.networks, 1, NETWORKS_MAX)
+    if networks == 1 or (networks is None and args.replication is None):
+        if args.replication is not None:
+            raise UsageError(f"--replication {args.replication} belongs to two networks or more")
+        return 1, "none"
+    replication = args.replication or "active"
+    check_replication(networks or NETWORKS_MAX, replication)
+    return networks, replication
 
 
 def _number(option: str, text: str | None, low: int, high: int) -> int | None:
@@ -118,7 +125,9 @@ def _schedule(args: argparse.Namespace) -> Schedule:
     seeds = _seeds(args)
     if len(seeds) != 1:
         raise UsageError("--show and --shrink take one --seed or --scenario")
-    return generate(seeds[0], engine=args.engine, nodes=_number("--nodes", args.nodes, NODES_MIN, NODES_MAX))
+    networks, replication = _networks(args)
+    nodes = _number("--nodes", args.nodes, NODES_MIN, NODES_MAX)
+    return make_schedule(seeds[0], engine=args.engine, nodes=nodes, networks=networks, replication=replication)
 
 
 # Seeds
@@ -127,13 +136,23 @@ def _schedule(args: argparse.Namespace) -> Schedule:
 def _campaign(args: argparse.Namespace) -> int:
     seeds = _seeds(args)
     nodes = _number("--nodes", args.nodes, NODES_MIN, NODES_MAX)
+    networks, replication = _networks(args)
     jobs = _number("--jobs", args.jobs, 1, 4096) or os.cpu_count() or 1
     trace: Callable[[int], Path] | None = None
     if args.trace is not None:
         args.trace.mkdir(parents=True, exist_ok=True)
         trace = (lambda seed: args.trace / f"seed-{seed}") if len(seeds) > 1 else (lambda seed: args.trace)
     summary = Summary(args.engine)
-    results = run_campaign(args.engine, seeds, nodes=nodes, trace=trace, jobs=jobs, stop_on_first=args.stop_on_first)
+    results = run_campaign(
+        args.engine,
+        seeds,
+        nodes=nodes,
+        networks=networks,
+        replication=replication,
+        trace=trace,
+        jobs=jobs,
+        stop_on_first=args.stop_on_first,
+    )
     with _progress(len(seeds)) as advance:
         for result in results:
             summary.add(result)
@@ -151,8 +170,12 @@ def _campaign(args: argparse.Namespace) -> int:
 
 
 def _replay(args: argparse.Namespace, seed: int) -> str:
-    nodes = f" --nodes {args.nodes}" if args.nodes else ""
-    return f"ordercast sim --engine {args.engine} --seed {seed}{nodes}"
+    options = [
+        f" --{name} {value}"
+        for name in ("nodes", "networks", "replication")
+        if (value := getattr(args, name)) is not None
+    ]
+    return f"ordercast sim --engine {args.engine} --seed {seed}{''.join(options)}"
 
 
 def _print_result(args: argparse.Namespace, result: Result) -> None:

@@ -26,7 +26,8 @@ The host's duties:
 7. A clock that jumps backwards is the engine's problem: it treats time as standing still.
 
 Layers compose over the same two faces: redundancy is an engine to its host, which tells it by which network each
-train came, and fills in by which network each packet leaves; corel is a host of the engine below it and an engine to the host above it.
+train came, and fills in by which network each packet leaves; corel is a host of the engine below it and an engine to
+the host above it.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ __all__ = [
     "Install",
     "Kind",
     "Left",
+    "NetworkedEngine",
     "NodeId",
     "Originated",
     "Persist",
@@ -226,3 +228,10 @@ class Engine(Protocol):
 
     def take_effects(self) -> list[Effect]:
         """The effects since the last call, in order."""
+
+
+class NetworkedEngine(Engine, Protocol):
+    """An engine that knows of several networks: the redundancy layer around one that does not."""
+
+    def receive(self, now: int, data: bytes, segment: int, via: int | None = None) -> None:
+        """A train that came by network `via`, counted from 0; None: a packet of this process to itself."""

@@ -27,7 +27,7 @@ has failed for good is found; A6, P5 sporadic loss does not make one faulty.
 The departures from the paper are R1 to R9 in docs/deviations.md.
 """
 
-from ordercast.redundancy.layer import Redundant, parse_replication
+from ordercast.redundancy.layer import Redundant, RedundantEngine, parse_replication
 from ordercast.redundancy.state import FaultReason, NetworkConfig
 
-__all__ = ["FaultReason", "NetworkConfig", "Redundant", "parse_replication"]
+__all__ = ["FaultReason", "NetworkConfig", "Redundant", "RedundantEngine", "parse_replication"]

@@ -15,7 +15,7 @@ from ordercast.redundancy.state import DataMark, State, token_mark
 class Active:
     name = "active"
 
-    def __init__(self, s: State, fault: Fault) -> None:
+    def __init__(self, s: State, fault: Fault, _begin: int) -> None:
         self.s = s
         self.monitors = ProblemCounters(s, fault)
 

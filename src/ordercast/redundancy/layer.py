@@ -24,9 +24,9 @@ from ordercast.redundancy.state import (
     data_mark,
     token_mark,
 )
-from ordercast.wire.ids import NodeId
+from ordercast.wire.ids import NodeId, node_key
 from ordercast.wire.layout import MAGIC, VERSION, PacketKind, WireError
-from ordercast.wire.probe import decode_probe
+from ordercast.wire.probe import decode_probe, decode_probe_head
 
 HELLO_US = 10_000
 """A process that has come is answered with a probe after so long, so that it need not wait for the next interval."""
@@ -52,7 +52,8 @@ class Redundant:
         self.engine = engine
         self.config = config
         self._s = s = State(config, self._deliver_to_srp, engine.misses)
-        self._style = _style(s, self._fault)
+        kind = Active if config.copies == config.networks else Passive if config.copies == 1 else ActivePassive
+        self._style: Active | Passive | ActivePassive = kind(s, self._fault, node_key(engine.name) % config.networks)
         self._probes = Probes(s, engine.name, incarnation, self._fault)
         self._tick_at = NEVER
         self._announce = False
@@ -169,15 +170,22 @@ class Redundant:
         self._style.recv_msg(data_mark(data), via)
 
     def _probe(self, data: bytes, via: int) -> None:
+        probes = self._probes
         try:
-            probe = decode_probe(data)
+            head = decode_probe_head(data)
+            if head.sender == self.name:
+                return
+            new = head.sender not in probes.peers
+            peer = probes.received(head, via)
+            if peer is None or (head.number, head.serial) <= peer.said:
+                return
+            news = probes.learn(peer, decode_probe(data))
         except WireError:
             return
-        if probe.sender == self.name:
-            return
-        if self._probes.received(probe, via):
+        if new:
             self._tick_at = min(self._tick_at, self._s.now + HELLO_US)
-        peer = self._probes.peers[probe.sender]
+        if not news and not new:
+            return
         for x in range(self.config.networks):
             if peer.changes[x] > self._s.changes[x]:
                 self._told(x, peer)
@@ -294,12 +302,6 @@ class Redundant:
     @property
     def replication(self) -> str:
         return format_replication(self.config)
-
-
-def _style(s: State, fault: object) -> Active | Passive | ActivePassive:
-    config = s.config
-    kind = Active if config.copies == config.networks else Passive if config.copies == 1 else ActivePassive
-    return kind(s, fault)  # type: ignore[arg-type]
 
 
 def parse_replication(text: str, networks: int) -> int:

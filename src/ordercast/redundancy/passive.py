@@ -16,10 +16,10 @@ from ordercast.redundancy.state import DataMark, State, token_mark
 class Passive:
     name = "passive"
 
-    def __init__(self, s: State, fault: Fault) -> None:
+    def __init__(self, s: State, fault: Fault, begin: int) -> None:
         self.s = s
         self.monitors = Monitors(s, fault)
-        self._turns = Turns(s)
+        self._turns = Turns(s, begin)
 
     def send_msg(self, m: Broadcast) -> None:
         self._turns.message(m)
@@ -41,13 +41,16 @@ class Passive:
     def recv_token(self, t: bytes, x: int) -> None:
         s = self.s
         mark = token_mark(t)
-        if s.compare(mark) <= 0:
-            return  # each token once, comparing the rotation too (erratum 15)
-        if s.held:
-            s.pass_token()
-        s.hold_token(t, mark)
-        self.reconsider()
-        self.monitors.token(x)
+        order = s.compare(mark)
+        if order > 0:
+            if s.held:
+                s.pass_token()
+            s.hold_token(t, mark)
+            self.reconsider()
+        # Each token is passed on once, comparing the rotation too (erratum 15); but every copy is counted.
+        if order >= 0 and not s.recv_last_token[x]:
+            s.recv_last_token[x] = True
+            self.monitors.token(x)
 
     def reconsider(self) -> None:
         """Passes the token that waits on if no message is missing any more."""

@@ -21,7 +21,7 @@ from ordercast.redundancy.monitor import Fault
 from ordercast.redundancy.state import FaultReason, State
 from ordercast.wire.ids import NodeId, NodeKey, node_key
 from ordercast.wire.layout import MEMBERS_MAX
-from ordercast.wire.probe import Probe
+from ordercast.wire.probe import Probe, ProbeHead
 
 HEARD_WITHIN = 3
 """A probe says that its sender hears another by a network that has brought one of that one's last so many probes."""
@@ -151,18 +151,16 @@ class Probes:
 
     # What others say
 
-    def received(self, probe: Probe, x: int) -> bool:
-        """Takes a probe that came by network x; whether its sender was not known."""
+    def received(self, probe: ProbeHead, x: int) -> Peer | None:
+        """Takes note that a probe came by network x; its sender, unless it is of a life that has just ended."""
         s = self.s
-        n = s.config.networks
         if probe.via != x:
             self.crossed[probe.sender] = (probe.via, x)
         peer = self.peers.get(probe.sender)
-        new = peer is None
         if peer is None or (peer.incarnation != probe.incarnation and peer.silent_ticks):
-            peer = self.peers[probe.sender] = Peer(probe.sender, n, probe.incarnation, probe.number)
+            peer = self.peers[probe.sender] = Peer(probe.sender, s.config.networks, probe.incarnation, probe.number)
         elif peer.incarnation != probe.incarnation:
-            return False  # of a life that has just ended
+            return None
         peer.silent_ticks = 0
         if probe.number > peer.newest:
             peer.newest = probe.number
@@ -170,10 +168,18 @@ class Probes:
         if probe.number == peer.newest and peer.newest_on[x] < probe.number:
             peer.late_us[x] = s.now - peer.first_at
         peer.newest_on[x] = max(peer.newest_on[x], probe.number)
-        if len(probe.changes) == n and (probe.number, probe.serial) > peer.said:
-            peer.said = probe.number, probe.serial
-            peer.changes, peer.ready, peer.heard = probe.changes, probe.ready, probe.heard
-        return new
+        return peer
+
+    def learn(self, peer: Peer, probe: Probe) -> bool:
+        """Takes what is news in a probe; whether that may change which networks are used."""
+        peer.said = probe.number, probe.serial
+        if len(probe.changes) != self.s.config.networks:
+            return False  # it was started with another number of networks
+        peer.heard = probe.heard
+        if peer.changes == probe.changes and peer.ready == probe.ready:
+            return False
+        peer.changes, peer.ready = probe.changes, probe.ready
+        return True
 
     def hearing(self, x: int) -> dict[str, frozenset[str]]:
         """Who hears whom by network x, for diagnosis."""

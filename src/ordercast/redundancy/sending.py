@@ -7,16 +7,17 @@ so that all networks are busy at once, and each stretch still leaves and arrives
 from __future__ import annotations
 
 from ordercast.engine.contract import Broadcast, Unicast
-from ordercast.redundancy.state import State
+from ordercast.redundancy.state import State, token_mark
 
 
 class Turns:
     """Round-robin over the usable networks, for messages and for tokens each on its own."""
 
-    def __init__(self, s: State) -> None:
+    def __init__(self, s: State, begin: int) -> None:
+        """Processes begin with different networks, or a dead one would swallow the tokens of a whole rotation."""
         self.s = s
-        self.send_message_via = -1
-        self.send_token_via = -1
+        self.send_message_via = begin - 1
+        self.send_token_via = begin - 1
 
     def message(self, m: Broadcast) -> None:
         s = self.s
@@ -34,6 +35,11 @@ class Turns:
             begin = end
 
     def token(self, t: Unicast) -> None:
+        if token_mark(t.packet).idle:
+            # Deviation R8: on an idle ring bandwidth is free, and a loss is noticed late.
+            for via in self.s.usable:
+                self.s.send(t, via)
+            return
         self.send_token_via = (self.send_token_via + 1) % len(self.s.usable)
         self._copies(t, self.send_token_via)
 

@@ -14,7 +14,7 @@ from ordercast.wire.layout import NETWORKS_MAX
 
 NEVER = 2**62
 
-_TOKEN = Struct("<4x16sQQ")  # ring number and digest, token_seq, seq
+_TOKEN = Struct("<4x16sQQ24xB")  # ring number and digest, token_seq, seq, flags
 _DATA = Struct("<4x16sQQ")  # ring number and digest, sender, seq
 RING_BYTES = 16
 
@@ -25,10 +25,19 @@ class TokenMark(NamedTuple):
     ring: bytes
     token_seq: int
     seq: int
+    flags: int
+
+    @property
+    def idle(self) -> bool:
+        """The ring has nothing to do: whoever waits for this token will not miss it soon."""
+        return self.flags & _IDLE != 0
 
 
 def token_mark(token: bytes) -> TokenMark:
     return TokenMark(*_TOKEN.unpack_from(token))
+
+
+_IDLE = 2
 
 
 TOKEN_BYTES_MIN = _TOKEN.size

@@ -2,7 +2,8 @@
 
 Each statement stands above the function that carries it out, so this page is the reference. NODES is one or more
 names (n1, n2, …), or `*` for all; LINK is `A -> B` or `A <-> B`, where either side may be `*`; TIME is
-seconds; RATE is a probability per packet; KIND is a kind of packet by name or number, or `*`; a part in brackets may
+seconds; RATE is a probability per packet; KIND is a kind of packet by name or number, or `*`; NETWORK is
+the number of a redundant network, from 1 on, without which a statement is about all of them; a part in brackets may
 be left out. A statement that does not apply, such as `crash` of a node that is down, does nothing: so any action of
 a schedule can be taken out without making the others invalid.
 """
@@ -40,6 +41,7 @@ _PARTS = {
     "KEYED": r"(?P<keyed>keyed)",
     "MEMBERS": r"(?P<members>n\d+(?: n\d+)*)",
     "RELATION": r"(?P<relation><=|>=|=)",
+    "NETWORK": r"(?P<network>[1-8])",
 }
 _TABLE: dict[str, list[tuple[re.Pattern[str], Handler]]] = {}
 _SYNTAX: dict[str, list[str]] = {}
@@ -92,42 +94,43 @@ def _part(match: Match, name: str) -> str | None:
 # The network. Rates hold until they are set again; `delay`, `drop` and `duplicate` act on the next COUNT packets.
 
 
-@_statement("latency TIME JITTER[ LINK]")
+@_statement("latency TIME JITTER[ LINK][ on NETWORK]")
 def _latency(world: World, match: Match) -> None:
     for link in world.links(match):
         link.base_us, link.jitter_us = micros(match["time"]), micros(match["jitter"])
 
 
-@_statement("loss RATE[ LINK]")
-@_statement("corruption RATE[ LINK]")
-@_statement("duplication RATE by TIME[ LINK]")
-@_statement("reordering RATE by TIME[ LINK]")
-@_statement("spikes RATE by TIME[ LINK]")
+@_statement("loss RATE[ LINK][ on NETWORK]")
+@_statement("corruption RATE[ LINK][ on NETWORK]")
+@_statement("duplication RATE by TIME[ LINK][ on NETWORK]")
+@_statement("reordering RATE by TIME[ LINK][ on NETWORK]")
+@_statement("spikes RATE by TIME[ LINK][ on NETWORK]")
 def _rate(world: World, match: Match) -> None:
     for link in world.links(match):
         link.set_rate(_verb(match), float(match["rate"]), micros(_part(match, "time") or "0"))
 
 
-@_statement("cut LINK")
-@_statement("mend LINK")
+@_statement("cut LINK[ on NETWORK]")
+@_statement("mend LINK[ on NETWORK]")
 def _cut(world: World, match: Match) -> None:
     world.network.set_cut(world.links(match), _verb(match) == "cut")
 
 
-@_statement("partition GROUPS")
+@_statement("partition GROUPS[ on NETWORK]")
 def _partition(world: World, match: Match) -> None:
     """Nodes that are named in no group are together in one more."""
-    world.network.partition([group.split() for group in match["groups"].split("|")])
+    world.network.partition([group.split() for group in match["groups"].split("|")], world.networks(match))
 
 
 @_statement("merge")
+@_statement("merge on NETWORK")
 def _merge(world: World, match: Match) -> None:
-    world.network.partition([])
+    world.network.partition([], world.networks(match))
 
 
-@_statement("drop COUNT KIND LINK")
-@_statement("duplicate COUNT KIND LINK")
-@_statement("delay COUNT KIND LINK by TIME")
+@_statement("drop COUNT KIND LINK[ on NETWORK]")
+@_statement("duplicate COUNT KIND LINK[ on NETWORK]")
+@_statement("delay COUNT KIND LINK by TIME[ on NETWORK]")
 def _hook(world: World, match: Match) -> None:
     time_us = micros(_part(match, "time") or "0")
     world.network.hook(_verb(match), int(match["count"]), world.kind(match["kind"]), world.links(match), time_us)
@@ -284,6 +287,40 @@ def _expect_views(world: World, match: Match) -> None:
         views = node.log.views
         holds = {"<=": views <= limit, ">=": views >= limit, "=": views == limit}[match["relation"]]
         world.expect(match, holds, f"{node.name} has had {views}")
+
+
+@_statement("mark views")
+def _mark_views(world: World, match: Match) -> None:
+    """From here on `expect no-view` counts."""
+    world.mark_views()
+
+
+@_statement("expect no-view at NODES")
+def _expect_no_view(world: World, match: Match) -> None:
+    """No regular configuration was delivered there since the last `mark views`."""
+    for node in world.named(match["nodes"]):
+        views = world.views_since_mark(node)
+        world.expect(match, views == 0, f"{node.name} has had {views}, the last is {node.log.view}")
+
+
+@_statement("expect faulty NETWORK at NODES")
+@_statement("expect sound NETWORK at NODES")
+def _expect_network(world: World, match: Match) -> None:
+    """What the nodes make of a redundant network now."""
+    for node in world.named(match["nodes"]):
+        faulty = int(match["network"]) in node.log.faulty
+        wanted = match.string.split()[1] == "faulty"
+        world.expect(match, faulty == wanted, f"at {node.name} the faulty networks are {sorted(node.log.faulty)}")
+
+
+@_statement("expect alarms RELATION LIMIT on NETWORK at NODES")
+def _expect_alarms(world: World, match: Match) -> None:
+    """How often each of the nodes has reported the network as faulty so far."""
+    limit = int(match["limit"])
+    for node in world.named(match["nodes"]):
+        alarms = node.log.alarms.get(int(match["network"]), 0)
+        holds = {"<=": alarms <= limit, ">=": alarms >= limit, "=": alarms == limit}[match["relation"]]
+        world.expect(match, holds, f"{node.name} has reported it {alarms} times")
 
 
 @_statement("expect report TEXT at NODES")

@@ -79,6 +79,8 @@ def run_campaign(
     seeds: Iterable[int],
     *,
     nodes: int | None = None,
+    networks: int | None = 1,
+    replication: str = "none",
     trace: Callable[[int], Path] | None = None,
     jobs: int = 1,
     stop_on_first: bool = False,
@@ -86,7 +88,7 @@ def run_campaign(
     """The results of the seeds, in their order, as they come; ends after the first violation if asked to."""
     # A path for each seed, worked out here: what goes to another process is plain data.
     tasks = [(seed, trace(seed) if trace is not None else None) for seed in seeds]
-    run = partial(_run, engine, nodes)
+    run = partial(_run, engine, nodes, networks, replication)
     if jobs <= 1 or len(tasks) <= 1:
         yield from _until_first(map(run, tasks), stop_on_first)
         return
@@ -103,6 +105,8 @@ def _until_first(results: Iterable[Result], stop_on_first: bool) -> Iterator[Res
             return
 
 
-def _run(engine: str, nodes: int | None, task: tuple[int, Path | None]) -> Result:
+def _run(
+    engine: str, nodes: int | None, networks: int | None, replication: str, task: tuple[int, Path | None]
+) -> Result:
     seed, trace = task
-    return run_seed(engine, seed, nodes=nodes, trace=trace)
+    return run_seed(engine, seed, nodes=nodes, networks=networks, replication=replication, trace=trace)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 from ordercast.engine.contract import Engine, NodeId
+from ordercast.sim.schedule import Schedule, check_replication
 from ordercast.sim.world import MakeEngine
 
 RESERVED = ("sequencer", "mtp", "corel")
@@ -38,7 +40,22 @@ def _totem(config: Mapping[str, int]) -> MakeEngine:
     return make
 
 
-_TOTEM_KINDS = {"data": 1, "token": 2, "join": 3, "commit": 4, "leave": 5, "beacon": 6, "wake": 7}
+def redundant(make: MakeEngine, schedule: Schedule) -> MakeEngine:
+    """The same engines over the networks of a schedule."""
+    from ordercast import redundancy
+
+    copies = check_replication(schedule.networks, schedule.replication)
+    packet_bytes = dict(schedule.config).get("packet_bytes", 1400)
+    config = redundancy.NetworkConfig(networks=schedule.networks, copies=copies, packet_bytes=packet_bytes)
+
+    def make_layered(name: NodeId, stored: dict[str, bytes], nonce: int) -> Engine:
+        engine = make(name, stored, nonce)
+        return redundancy.Redundant(cast(redundancy.RedundantEngine, engine), config, incarnation=nonce)
+
+    return make_layered
+
+
+_TOTEM_KINDS = {"data": 1, "token": 2, "join": 3, "commit": 4, "leave": 5, "beacon": 6, "wake": 7, "probe": 8}
 
 ENGINES: dict[str, EngineSpec] = {"totem": EngineSpec("totem", _totem, _TOTEM_KINDS)}
 

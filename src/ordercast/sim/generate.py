@@ -19,7 +19,7 @@ MINIMUM_DELIVERIES = 5_000
 MINIMUM_FAULTS = 5
 _SETTLE_S = 20
 _MS = 1_000
-_NODES = (3, 3, 3, 3, 4, 4, 4, 5, 5, 5, 6, 6, 7, 8, 9)
+NODES = (3, 3, 3, 3, 4, 4, 4, 5, 5, 5, 6, 6, 7, 8, 9)
 
 
 class Plan:
@@ -60,7 +60,7 @@ def generate(seed: int, *, engine: str = "totem", nodes: int | None = None) -> S
     if nodes is not None and nodes < NODES_MIN:
         raise ValueError(f"a schedule for {nodes} nodes: faults take {NODES_MIN} or more")
     shape = Random(f"{seed}/generate/nodes")
-    plan = Plan(seed, nodes or shape.choice(_NODES))
+    plan = Plan(seed, nodes or shape.choice(NODES))
     rng = plan.rng
     plan.add(0, f"latency {seconds(rng.randrange(400, 2_500))} {seconds(rng.randrange(50, 1_000))}")
     config = {"packet_bytes": rng.randrange(280, 420)}
@@ -76,7 +76,7 @@ def generate(seed: int, *, engine: str = "totem", nodes: int | None = None) -> S
     stream = plan.stream("more")
     while len(plan.marks) < MINIMUM_FAULTS + 2:
         _KINDS[stream.choice(_DRASTIC)](plan, stream)
-    _load(plan)
+    add_load(plan, _DATA_DELIVERIES)
     _finish(plan)
     plan.actions.sort(key=lambda action: action.at_us)
     return Schedule(len(plan.names), seed, engine, MINIMUM_DELIVERIES, tuple(config.items()), tuple(plan.actions))
@@ -240,13 +240,13 @@ _DRASTIC = ("one-way cuts", "pair cuts", "partitions", "pauses", "crashes", "mas
 # Load
 
 
-def _load(plan: Plan) -> None:
+def add_load(plan: Plan, deliveries: int) -> None:
     """Bursts with idle stretches between, and messages around the moments at which something breaks."""
     rng = plan.stream("load")
     safe_share = rng.choice((0.0, 0.1, 0.3, 0.5, 1.0))
     keyed_share = rng.choice((0.0, 0.0, 0.2))
     # A packet is delivered by all but its sender: a large group takes fewer packets for the same deliveries.
-    budget = int(_DATA_DELIVERIES * rng.uniform(0.8, 1.3) / max(1, len(plan.names) - 1))
+    budget = int(deliveries * rng.uniform(0.8, 1.3) / max(1, len(plan.names) - 1))
 
     def send(at: int) -> int:
         count = rng.choice((1, 1, 2, 3, 8, 20, 40))

@@ -8,6 +8,7 @@ link has random streams of its own: what happens on one does not shift what happ
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from heapq import heappush
 from math import log
 from random import Random
@@ -26,17 +27,23 @@ class Link:
 
     __slots__ = (
         "arrive", "base_us", "by_us", "clean", "cut", "faults", "jitter_us", "last", "random", "rates", "source",
-        "target", "total", "up",
+        "target", "total", "up", "via",
     )  # fmt: skip
 
-    def __init__(self, source: Node, target: Node, world: World) -> None:
+    def __init__(self, source: Node, target: Node, world: World, via: int) -> None:
         self.source = source
         self.target = target
-        self.arrive = target.arrive
+        self.via = via
+        """The network that it belongs to, counted from 0."""
+        self.arrive: Callable[[bytes, int], None] = target.arrive
+        where: tuple[str, ...] = (source.name, target.name)
+        if world.schedule.networks > 1:
+            self.arrive = partial(target.arrive, via=via)
+            where += (f"network {via + 1}",) if via else ()
         self.base_us = 500
         self.jitter_us = 200
-        self.random = world.stream("jitter", source.name, target.name).random
-        self.faults: Random = world.stream("faults", source.name, target.name)
+        self.random = world.stream("jitter", *where).random
+        self.faults: Random = world.stream("faults", *where)
         self.rates = dict.fromkeys(RATES, 0.0)
         self.by_us = dict.fromkeys(RATES, 0)
         self.total = 0.0
@@ -96,7 +103,8 @@ class Network:
     def __init__(self, world: World) -> None:
         self._world = world
         self._heap = world.heap
-        self._group: dict[str, int] = {}
+        self._group: list[dict[str, int]] = [{} for _ in range(world.schedule.networks)]
+        """The sides of a partition, for each network."""
         self._hooks: list[Hook] = []
         self._garbage = world.stream("garbage")
         self._seen = b""
@@ -104,8 +112,11 @@ class Network:
 
     def connect(self, nodes: list[Node]) -> None:
         for source in nodes:
-            source.links = [Link(source, target, self._world) for target in nodes if target is not source]
-            source.link_to = {link.target.name: link for link in source.links}
+            for via in range(self._world.schedule.networks):
+                links = [Link(source, target, self._world, via) for target in nodes if target is not source]
+                source.links_by.append(links)
+                source.link_to.append({link.target.name: link for link in links})
+                source.links += links
 
     def send(self, links: Iterable[Link], data: bytes, segment: int, at: int) -> None:
         """Sends a train over each of the links, leaving at `at`."""
@@ -206,21 +217,22 @@ class Network:
             link.cut = cut
         self._reconnect()
 
-    def partition(self, groups: list[list[str]]) -> None:
+    def partition(self, groups: list[list[str]], networks: Iterable[int]) -> None:
         """Parts the groups from each other; no groups at all: everybody is together again."""
-        self._group = {name: number for number, group in enumerate(groups) for name in group}
+        for via in networks:
+            self._group[via] = {name: number for number, group in enumerate(groups) for name in group}
         if groups:
             self._world.count("partition")
         self._reconnect()
 
     def _reconnect(self) -> None:
-        group = self._group.get
         for node in self._world.nodes:
             for link in node.links:
+                group = self._group[link.via].get
                 link.up = not link.cut and group(node.name, -1) == group(link.target.name, -1)
 
     def heal(self) -> None:
-        self._group = {}
+        self._group = [{} for _ in self._group]
         self._hooks = []
         for node in self._world.nodes:
             for link in node.links:

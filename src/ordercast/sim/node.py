@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from enum import Enum
 from traceback import format_exception
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ordercast.check.events import Leave
 from ordercast.engine.contract import (
@@ -15,6 +15,7 @@ from ordercast.engine.contract import (
     Engine,
     Install,
     Left,
+    NetworkedEngine,
     NodeId,
     Originated,
     Persist,
@@ -67,7 +68,7 @@ class Node:
     __slots__ = (
         "_due", "_due_local", "_engine", "_fuse", "_last_spin", "_leaving", "_owed", "_spins", "_timer_late",
         "_working", "_written", "busy_until", "clock", "cost_us", "counter", "delivered", "disk", "life", "link_to",
-        "links", "log", "name", "queue", "queue_max", "queued", "state", "world",
+        "links", "links_by", "log", "name", "queue", "queue_max", "queued", "state", "world",
     )  # fmt: skip
 
     def __init__(self, name: NodeId, world: World) -> None:
@@ -81,9 +82,13 @@ class Node:
         self.life = 0
         self.counter = 0
         self.links: list[Link] = []
-        self.link_to: dict[NodeId, Link] = {}
+        """Those of all networks."""
+        self.links_by: list[list[Link]] = []
+        """Those of each network."""
+        self.link_to: list[dict[NodeId, Link]] = []
+        """Those of each network, by where they lead."""
         self.cost_us = PACKET_COST_US
-        self.queue: deque[tuple[bytes, int, int]] = deque()
+        self.queue: deque[tuple[bytes, int, int, int | None]] = deque()
         self.queue_max = QUEUE_MAX
         self.queued = 0
         """Packets in `queue`."""
@@ -203,25 +208,28 @@ class Node:
 
     # Packets
 
-    def arrive(self, data: bytes, segment: int) -> None:
-        """A train reaches this host."""
+    def arrive(self, data: bytes, segment: int, via: int | None = None) -> None:
+        """A train reaches this host, by network `via` if there are several."""
         now = self.world.now
         engine = self._engine
         if engine is None:
             return
         if self._working or now < self.busy_until or self.state is State.PAUSED:
-            self._enqueue(data, segment)
+            self._enqueue(data, segment, via)
             return
         count = 1 if len(data) <= segment else -(-len(data) // segment)
         self.delivered += count
         try:
-            engine.receive(self.clock.local(now), data, segment)
+            if via is None:
+                engine.receive(self.clock.local(now), data, segment)
+            else:
+                cast(NetworkedEngine, engine).receive(self.clock.local(now), data, segment, via)
         except Exception as error:
             raise self._failed(error) from error
         self.busy_until = now + self.cost_us * count
         self._flush()
 
-    def _enqueue(self, data: bytes, segment: int) -> None:
+    def _enqueue(self, data: bytes, segment: int, via: int | None) -> None:
         count = 1 if len(data) <= segment else -(-len(data) // segment)
         room = self.queue_max - self.queued
         if count > room:
@@ -229,7 +237,7 @@ class Node:
             if room <= 0:
                 return
             data, count = data[: room * segment], room
-        self.queue.append((data, segment, count))
+        self.queue.append((data, segment, count, via))
         self.queued += count
         if self.state is State.RUNNING and not self._working:
             self._working = True
@@ -246,9 +254,12 @@ class Node:
         packets = 0
         try:
             for _ in range(min(len(queue), DRAIN_MAX)):
-                data, segment, count = queue.popleft()
+                data, segment, count, via = queue.popleft()
                 packets += count
-                engine.receive(local, data, segment)
+                if via is None:
+                    engine.receive(local, data, segment)
+                else:
+                    cast(NetworkedEngine, engine).receive(local, data, segment, via)
         except Exception as error:
             raise self._failed(error) from error
         self.queued -= packets
@@ -404,20 +415,22 @@ class Node:
         at = self.busy_until if self.busy_until > world.now else world.now
         for effect in effects:
             if isinstance(effect, Unicast):
-                link = self.link_to.get(effect.to)
+                link = self.link_to[effect.via].get(effect.to)
                 if link is not None:
                     world.network.send((link,), effect.packet, len(effect.packet), at)
                 elif effect.to == self.name:
                     to_self = to_self or []
                     to_self.append(effect.packet)
             elif isinstance(effect, Broadcast):
-                world.network.send(self.links, effect.data, effect.segment, at)
+                world.network.send(self.links_by[effect.via], effect.data, effect.segment, at)
             elif isinstance(effect, Deliver):
                 log.deliver(effect.view_id, effect.runs)
                 world.progress_at = world.now
             elif isinstance(effect, Originated):
                 log.originated(effect)
             elif isinstance(effect, Report):
+                if effect.what.startswith("network_"):
+                    log.network(effect)
                 if log.keep_reports:
                     log.reports.append(f"{effect.what}: {effect.reason}")
             elif isinstance(effect, Install):

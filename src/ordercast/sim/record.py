@@ -11,7 +11,7 @@ import msgspec
 
 from ordercast.check.events import Close, Conf, Deliver, End, Event, Leave, Recover, Send, ServiceName
 from ordercast.engine.assemble import Assembler
-from ordercast.engine.contract import Install, Kind, Originated, Run, View
+from ordercast.engine.contract import Install, Kind, Originated, Report, Run, View
 from ordercast.wire.ids import NodeKey, Service
 
 _SERVICES: dict[Service, ServiceName] = {Service.AGREED: "agreed", Service.SAFE: "safe"}
@@ -35,8 +35,8 @@ class Messages:
 class NodeLog:
     """The trace of one node through all its lives."""
 
-    __slots__ = ("_assembler", "_messages", "_queued", "events", "keep_reports", "node", "numbered", "reports", "step",
-                 "view", "views")  # fmt: skip
+    __slots__ = ("_assembler", "_messages", "_queued", "alarms", "events", "faulty", "keep_reports", "node",
+                 "numbered", "reports", "step", "view", "views")  # fmt: skip
 
     def __init__(self, node: str, messages: Messages, keep_reports: bool) -> None:
         self.node = node
@@ -47,6 +47,10 @@ class NodeLog:
         self.views = 0
         self.numbered = True
         """Whether the numbers of configurations are bound to grow: until the disk is wiped."""
+        self.faulty: set[int] = set()
+        """Redundant networks, counted from 1, that are faulty here now."""
+        self.alarms: dict[int, int] = {}
+        """How often each of them was reported as faulty, in all lives."""
         self.keep_reports = keep_reports
         self.reports: list[str] = []
         self._messages = messages
@@ -55,6 +59,7 @@ class NodeLog:
 
     def begin_life(self, recovered: bool) -> None:
         self.view = None
+        self.faulty.clear()
         self._assembler = Assembler()
         self._queued.clear()
         if recovered:
@@ -72,6 +77,16 @@ class NodeLog:
             name, service = self._queued.popleft()
             self.step += 1
             self.events.append(Send(self.node, self.step, name, effect.view_id, _SERVICES[service]))
+
+    def network(self, report: Report) -> None:
+        """A redundant network has become faulty, or is sound again."""
+        number = report.detail["network"]
+        assert isinstance(number, int)
+        if report.what == "network_fault":
+            self.faulty.add(number)
+            self.alarms[number] = self.alarms.get(number, 0) + 1
+        else:
+            self.faulty.discard(number)
 
     def deliver(self, view_id: str, runs: Iterable[Run]) -> None:
         node, step, append = self.node, self.step, self.events.append

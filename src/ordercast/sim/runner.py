@@ -9,8 +9,9 @@ from time import process_time
 
 from ordercast.check import TraceError, check_events
 from ordercast.check.events import Event
-from ordercast.sim.engines import EngineSpec, find_engine
+from ordercast.sim.engines import EngineSpec, find_engine, redundant
 from ordercast.sim.generate import generate
+from ordercast.sim.generate_networks import generate_redundant
 from ordercast.sim.record import trace_hash, write_traces
 from ordercast.sim.schedule import Schedule
 from ordercast.sim.world import World
@@ -55,12 +56,21 @@ def run_seed(
     seed: int,
     *,
     nodes: int | None = None,
+    networks: int | None = 1,
+    replication: str = "none",
     trace: Path | None = None,
     check: bool = True,
 ) -> Result:
-    """Expands the seed into a schedule and runs it in this process."""
+    """Expands the seed into a schedule and runs it in this process; with `networks` None it says how many there are."""
     spec = find_engine(engine) if isinstance(engine, str) else engine
-    return run_schedule(generate(seed, engine=spec.name, nodes=nodes), spec, trace=trace, check=check)
+    schedule = make_schedule(seed, engine=spec.name, nodes=nodes, networks=networks, replication=replication)
+    return run_schedule(schedule, spec, trace=trace, check=check)
+
+
+def make_schedule(seed: int, *, engine: str, nodes: int | None, networks: int | None, replication: str) -> Schedule:
+    if replication == "none":
+        return generate(seed, engine=engine, nodes=nodes)
+    return generate_redundant(seed, replication, engine=engine, nodes=nodes, networks=networks)
 
 
 def run_schedule(
@@ -95,7 +105,10 @@ def run_schedule(
 
 def make_world(schedule: Schedule, spec: EngineSpec | None = None, *, keep_reports: bool = False) -> World:
     spec = spec or find_engine(schedule.engine)
-    return World(schedule, spec.factory(dict(schedule.config)), dict(spec.kinds), keep_reports=keep_reports)
+    make = spec.factory(dict(schedule.config))
+    if schedule.networks > 1:
+        make = redundant(make, schedule)
+    return World(schedule, make, dict(spec.kinds), keep_reports=keep_reports)
 
 
 def check_traces(traces: Mapping[str, list[Event]]) -> list[Violation]:

@@ -19,11 +19,23 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ordercast.redundancy import parse_replication
 from ordercast.sim.actions import check_action
 from ordercast.sim.units import micros, seconds
+from ordercast.wire.layout import NETWORKS_MAX
 
 NODES_MAX = 500
-_HEADER = {"engine", "seed", "nodes", "minimum", "config"}
+_HEADER = {"engine", "seed", "nodes", "networks", "replication", "minimum", "config"}
+_HEADER_WORDS = {"engine", "replication"}
+
+
+def check_replication(networks: int, replication: str) -> int:
+    """The copies of each message that a number of networks and a style make; raises ValueError."""
+    if networks == 1 and replication == "none":
+        return 1
+    if not 2 <= networks <= NETWORKS_MAX:
+        raise ValueError(f"{networks} networks with replication {replication}: redundancy takes 2 to {NETWORKS_MAX}")
+    return parse_replication(replication, networks)
 
 
 class ScheduleError(ValueError):
@@ -49,6 +61,9 @@ class Schedule:
     config: tuple[tuple[str, int], ...] = ()
     """Parameters of the engine that differ from its defaults."""
     actions: tuple[Action, ...] = ()
+    networks: int = 1
+    replication: str = "none"
+    """With two networks or more: active, passive or active-passive:K."""
 
     @property
     def duration_us(self) -> int:
@@ -96,7 +111,13 @@ def parse_schedule(text: str) -> Schedule:
         int(header.get("minimum", "0")),
         tuple(config.items()),
         tuple(actions),
+        int(header.get("networks", "1")),
+        header.get("replication", "none"),
     )
+    try:
+        check_replication(schedule.networks, schedule.replication)
+    except ValueError as error:
+        raise ScheduleError(str(error)) from None
     _check_names(schedule)
     return schedule
 
@@ -111,7 +132,7 @@ def _read_header(words: list[str], header: dict[str, str], config: dict[str, int
         return
     if len(words) != 2:
         raise ValueError(f"{words[0]} takes one value")
-    if words[0] != "engine" and not words[1].isdecimal():
+    if words[0] not in _HEADER_WORDS and not words[1].isdecimal():
         raise ValueError(f"{words[0]} takes a number, not {words[1]!r}")
     header[words[0]] = words[1]
 
@@ -121,11 +142,16 @@ def _check_names(schedule: Schedule) -> None:
         for name in re.findall(r"\bn(\d+)\b", action.what):
             if not 1 <= int(name) <= schedule.nodes:
                 raise ScheduleError(f"{action.what!r} names n{name}, but there are {schedule.nodes} nodes")
+        network = re.search(r"\b(?:on|faulty|sound) (\d)\b", action.what)
+        if network and int(network[1]) > schedule.networks:
+            raise ScheduleError(f"{action.what!r}, but there are {schedule.networks} networks")
 
 
 def format_schedule(schedule: Schedule) -> str:
     """The canonical text: `parse_schedule` gives the same schedule again."""
     lines = [f"engine {schedule.engine}", f"seed {schedule.seed}", f"nodes {schedule.nodes}"]
+    if schedule.networks > 1:
+        lines += [f"networks {schedule.networks}", f"replication {schedule.replication}"]
     if schedule.minimum:
         lines.append(f"minimum {schedule.minimum}")
     lines += [f"config {name}={value}" for name, value in schedule.config]

@@ -55,6 +55,7 @@ class World:
         self.load = self.stream("load")
         self._kinds = kinds
         self._asked = 0
+        self._marked: dict[str, int] = {}
         self._closed = False
         self._budget = EVENTS_MAX
         self.nodes = [Node(NodeId(f"n{number}"), self) for number in range(1, schedule.nodes + 1)]
@@ -191,9 +192,10 @@ class World:
         return self.nodes if names == "*" else [self._by_name[NodeId(name)] for name in names.split()]
 
     def links(self, match: Match[str]) -> list[Link]:
-        """The links that a LINK part names; all of them if the statement has none."""
+        """The links that a LINK part names, on the network that an `on` names; all if the statement has none."""
+        networks = self.networks(match)
         if match["source"] is None:
-            return [link for node in self.nodes for link in node.links]
+            return [link for node in self.nodes for via in networks for link in node.links_by[via]]
         pairs = [(match["source"], match["target"])]
         if match["arrow"] == "<->":
             pairs.append((match["target"], match["source"]))
@@ -201,9 +203,21 @@ class World:
             link
             for source, target in pairs
             for node in self.named(source)
-            for link in node.links
+            for via in networks
+            for link in node.links_by[via]
             if target in ("*", link.target.name)
         ]
+
+    def networks(self, match: Match[str]) -> range:
+        """The networks that a statement is about, counted from 0: one, or all if it names none."""
+        number = match["network"] if "network" in match.re.groupindex else None
+        return range(self.schedule.networks) if number is None else range(int(number) - 1, int(number))
+
+    def mark_views(self) -> None:
+        self._marked = {node.name: node.log.views for node in self.nodes}
+
+    def views_since_mark(self, node: Node) -> int:
+        return node.log.views - self._marked.get(node.name, 0)
 
     def kind(self, name: str) -> int | None:
         """The kind of a packet, by name or number; None for any."""

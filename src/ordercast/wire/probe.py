@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from struct import Struct
+from typing import NamedTuple
 
 from ordercast.wire.ids import NodeId, NodeKey
 from ordercast.wire.layout import MAGIC, MEMBERS_MAX, NETWORKS_MAX, SEQ_MAX, VERSION, Malformed, PacketKind
@@ -61,11 +62,28 @@ class Probe:
         return b"".join((*parts, _COUNT.pack(padding), bytes(padding)))
 
 
-def decode_probe(data: bytes) -> Probe:
+class ProbeHead(NamedTuple):
+    """What tells a probe from others: copies on several networks differ in `via` alone."""
+
+    incarnation: int
+    number: int
+    serial: int
+    via: int
+    sender: NodeId
+
+
+def decode_probe_head(data: bytes) -> ProbeHead:
     read = Reader(data)
     _, _, _, incarnation, number, serial, networks, via = read.unpack(_HEAD)
     if not 1 <= networks <= NETWORKS_MAX or via >= networks or number > SEQ_MAX:
         raise Malformed(f"probe {number} by network {via} of {networks}")
+    return ProbeHead(incarnation, number, serial, via, read.name())
+
+
+def decode_probe(data: bytes) -> Probe:
+    decode_probe_head(data)
+    read = Reader(data)
+    _, _, _, incarnation, number, serial, networks, via = read.unpack(_HEAD)
     sender = read.name()
     states = [read.unpack(_STATE) for _ in range(networks)]
     if any(flags > 1 for _, flags in states):
