@@ -52,6 +52,12 @@ def test_deviations_are_marked_in_the_code_and_argued_in_the_document() -> None:
     assert set(marked) - set(entries) == set(), f"marked in the code and not in docs/deviations.md: {marked}"
 
 
+def test_deviations_of_the_redundant_ring_are_marked_and_argued() -> None:
+    entries = set(re.findall(r"^### (R\d+)\. ", (DOCS / "deviations.md").read_text(), re.MULTILINE))
+    text = "".join(path.read_text() for path in sources())
+    assert set(re.findall(r"\bdeviation (R\d+)", text, re.IGNORECASE)) == entries
+
+
 def test_deviations_named_anywhere_in_the_documents_exist() -> None:
     entries = set(ENTRY.findall((DOCS / "deviations.md").read_text()))
     for page in DOCS.rglob("*.md"):

@@ -33,8 +33,8 @@ def data(seq: int, sender: str = "n2", count: int = 1, ring: RingId = RING) -> b
     return b"".join(packets)
 
 
-def token(token_seq: int, seq: int = 0, number: int = RING.number) -> bytes:
-    return Token(number, _DIGEST, token_seq, seq, 0).encode()
+def token(token_seq: int, seq: int = 0, number: int = RING.number, *, idle: bool = False) -> bytes:
+    return Token(number, _DIGEST, token_seq, seq, 0, idle=idle).encode()
 
 
 class Remembering:

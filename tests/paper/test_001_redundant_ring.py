@@ -371,6 +371,12 @@ def test_what_is_sent_again_leaves_by_all_networks(copies: int) -> None:
     assert vias(layer.send(first)) == [0, 1]
 
 
+@pytest.mark.parametrize(("networks", "copies"), [(2, 1), (3, 2)])
+def test_the_token_of_an_idle_ring_leaves_by_all_networks(networks: int, copies: int) -> None:
+    layer = Layer(networks, copies)
+    assert vias(layer.send(Unicast(N2, token(1, idle=True)))) == list(range(networks))
+
+
 def test_a_probe_at_the_end_of_a_train_is_told_apart() -> None:
     layer = active()
     others = Others(layer, "n2")

@@ -83,7 +83,7 @@ def test_the_current_time_moves_with_at_and_advance() -> None:
     ("script", "said"),
     [
         ("explode n1", "line 1: there is no statement 'explode'"),
-        ("nodes 3\ncut n1 n2", "line 2: 'cut n1 n2' is not of the form 'cut LINK'"),
+        ("nodes 3\ncut n1 n2", "line 2: 'cut n1 n2' is not of the form 'cut LINK[ on NETWORK]'"),
         ("nodes 3\ncrash n4", "names n4, but there are 3 nodes"),
         ("at 2 pause n1\nat 1 resume n1", "line 2: at 1 goes back in time"),
         ("at x pause n1", "'x' is not a number of seconds"),

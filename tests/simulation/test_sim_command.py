@@ -153,8 +153,10 @@ def test_show_prints_the_schedule(run: Run) -> None:
     [
         (["--engine", "corel"], "engine corel is not implemented yet; there is totem"),
         (["--engine", "paxos"], "there is no engine paxos; there is totem"),
-        (["--networks", "2"], "one network can be simulated"),
-        (["--replication", "active"], "not available in this version"),
+        (["--networks", "9"], "--networks 9: expected a number from 1 to 8"),
+        (["--replication", "triple"], "'active', 'passive' or 'active-passive:K'"),
+        (["--networks", "2", "--replication", "active-passive:2"], "takes three networks or more"),
+        (["--networks", "1", "--replication", "active"], "belongs to two networks or more"),
         (["--seed", "x"], "--seed x: expected a number"),
         (["--seeds", "5:5"], "--seeds 5:5: expected A:B with A below B"),
         (["--seeds", "5"], "--seeds 5: expected A:B"),

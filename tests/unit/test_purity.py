@@ -20,7 +20,8 @@ ENGINE = Path(ordercast.engine.__file__).parent
 WIRE = ENGINE.parent / "wire"
 MODULES = [
     *sorted(ENGINE.rglob("*.py")),
-    *(WIRE / f"{name}.py" for name in ("chunk", "ids", "layout", "pack", "totem", "train")),
+    *sorted((ENGINE.parent / "redundancy").rglob("*.py")),
+    *(WIRE / f"{name}.py" for name in ("chunk", "ids", "layout", "probe", "pack", "totem", "train")),
 ]
 ALLOWED = {
     "__future__",

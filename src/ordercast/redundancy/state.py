@@ -198,7 +198,7 @@ class State:
             self.lateness_us = late_us
 
     def compare(self, mark: TokenMark) -> int:
-        """Below 0: a late copy of an older token; 0: the last token again; above 0: a new one."""
+        """Below 0: a late copy of an older token; 0: the last token again; above 0: a new one. Deviation R9."""
         last = self.last_mark
         if last is None:
             return 1
