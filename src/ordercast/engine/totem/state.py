@@ -46,7 +46,7 @@ class TotemConfig:
     join_timeout_us: int = 10_000
     join_pace_us: int = 1_000
     """Joins follow one another no closer, however often the sets change."""
-    consensus_timeout_us: int = 30_000
+    consensus_timeout_us: int = 20_000
     """How long Gather waits for the Joins of members that have not been heard of lately."""
     consensus_patience_us: int = 150_000
     """How long it waits for those that have."""
