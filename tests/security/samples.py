@@ -35,7 +35,7 @@ def play(world: World) -> None:
 @cache
 def recording() -> tuple[Sent, ...]:
     """All that was sent in such a life of a group."""
-    world = World()
+    world = World(networks=2)
     play(world)
     assert {sent.kind for sent in world.sent} == {*KINDS, "HELLO"}
     return tuple(world.sent)

@@ -64,7 +64,7 @@ def test_a_train_whose_packets_came_singly_is_opened_for_the_rest() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_replay_to_a_running_group_changes_nothing(kind: str) -> None:
-    world = World()
+    world = World(networks=2)
     world.form()
     world.submit("a", *[b"%d" % number for number in range(100)])
     world.run(1_000_000)

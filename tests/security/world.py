@@ -18,6 +18,7 @@ from ordercast.engine.contract import (
     Broadcast,
     Deliver,
     Effect,
+    Engine,
     Install,
     Left,
     Originated,
@@ -28,6 +29,7 @@ from ordercast.engine.contract import (
     Unicast,
 )
 from ordercast.engine.totem import Phase, Totem, TotemConfig
+from ordercast.redundancy import NetworkConfig, Redundant
 from ordercast.wire.ids import NodeId
 from ordercast.wire.keys import GroupKey
 from ordercast.wire.layout import PacketKind
@@ -84,10 +86,15 @@ def make_pair(*keys: GroupKey, seed: object = 0) -> tuple[Guard, Guard]:
 class Process:
     """One life of one process."""
 
-    def __init__(self, name: str, keys: Iterable[GroupKey], stored: dict[str, bytes], seed: str) -> None:
+    def __init__(self, name: str, keys: Iterable[GroupKey], stored: dict[str, bytes], seed: str, networks: int) -> None:
         self.name = name
         self.guard = Guard(GROUP, NodeId(name), list(keys), Random(f"{seed}/guard").randbytes)
-        self.engine = Totem(NodeId(name), CONFIG, stored=stored, nonce=Random(f"{seed}/nonce").getrandbits(32))
+        nonce = Random(f"{seed}/nonce").getrandbits(32)
+        self.totem = Totem(NodeId(name), CONFIG, stored=stored, nonce=nonce)
+        self.engine: Engine = self.totem
+        if networks > 1:
+            config = NetworkConfig(networks=networks, copies=networks, packet_bytes=CONFIG.packet_bytes)
+            self.engine = Redundant(self.totem, config, incarnation=nonce)
         self.stored = stored
         self.assembler = Assembler()
         self.delivered: list[bytes] = []
@@ -96,10 +103,19 @@ class Process:
         self.told = 0
         """Trains that the engine was given."""
 
+    def receive(self, now: int, data: bytes, segment: int, via: int) -> None:
+        if isinstance(self.engine, Redundant):
+            self.engine.receive(now, data, segment, via)
+        else:
+            self.engine.receive(now, data, segment)
+
 
 class World:
-    def __init__(self, names: str = "abc", *, seed: object = 0, key: GroupKey | None = None) -> None:
+    """With `networks` above one each engine has the redundancy layer around it, and so sends probes too."""
+
+    def __init__(self, names: str = "abc", *, seed: object = 0, key: GroupKey | None = None, networks: int = 1) -> None:
         self.now = 0
+        self.networks = networks
         self.seed = seed
         self.key = key or make_key()
         self.processes: dict[str, Process] = {}
@@ -114,7 +130,9 @@ class World:
 
     def start(self, name: str, *keys: GroupKey) -> Process:
         self.lives[name] += 1
-        process = Process(name, keys or (self.key,), self.stored[name], f"{self.seed}/{name}/{self.lives[name]}")
+        process = Process(
+            name, keys or (self.key,), self.stored[name], f"{self.seed}/{name}/{self.lives[name]}", self.networks
+        )
         self.processes[name] = process
         process.engine.start(self.now)
         self._carry_out(process)
@@ -152,7 +170,7 @@ class World:
     def whole(self) -> bool:
         names = tuple(sorted(self.processes))
         return all(
-            process.engine.phase is Phase.OPERATIONAL and process.views[-1:] == [names]
+            process.totem.phase is Phase.OPERATIONAL and process.views[-1:] == [names]
             for process in self.processes.values()
         )
 
@@ -177,18 +195,17 @@ class World:
                 self._effect(process, effect)
         for out in process.guard.take_packets(self.now):
             to = None if out.destination is None else str(out.destination)
-            self._send(process, to, "HELLO", out.packet, len(out.packet), b"")
+            self._send(process, to, "HELLO", out.packet, len(out.packet), b"", 0)
 
     def _effect(self, process: Process, effect: Effect) -> None:
         match effect:
-            case Broadcast(data, segment):
-                self._send(process, None, PacketKind(data[3]).name, *process.guard.seal(data, segment), data)
+            case Broadcast(data, segment, via):
+                self._send(process, None, PacketKind(data[3]).name, *process.guard.seal(data, segment), data, via)
             case Unicast(to, packet) if to == process.name:
                 process.engine.receive(self.now, packet, len(packet))
-            case Unicast(to, packet):
-                self._send(
-                    process, to, PacketKind(packet[3]).name, *process.guard.seal(packet, len(packet), to), packet
-                )
+            case Unicast(to, packet, via):
+                sealed, segment = process.guard.seal(packet, len(packet), to)
+                self._send(process, to, PacketKind(packet[3]).name, sealed, segment, packet, via)
             case Persist(write_id, key, record):
                 process.stored[key] = record
                 self._later(DURABLE_US, lambda: self._written(process, write_id))
@@ -214,20 +231,22 @@ class World:
             if batch is not None:
                 process.delivered += batch
 
-    def _send(self, process: Process, to: str | None, kind: str, data: bytes, segment: int, plain: bytes) -> None:
+    def _send(
+        self, process: Process, to: str | None, kind: str, data: bytes, segment: int, plain: bytes, via: int
+    ) -> None:
         self.sent.append(Sent(self.now, process.name, to, kind, data, segment, plain))
         for name in list(self.processes):
             if name != process.name and to in (None, name) and not self.drop(process.name, name):
-                self._later(DELAY_US, partial(self._arrive, name, data, segment, process.name))
+                self._later(DELAY_US, partial(self._arrive, name, data, segment, process.name, via))
 
-    def _arrive(self, name: str, data: bytes, segment: int, source: str) -> None:
+    def _arrive(self, name: str, data: bytes, segment: int, source: str, via: int) -> None:
         if name in self.processes:
-            self._receive(self.processes[name], data, segment, source)
+            self._receive(self.processes[name], data, segment, source, via)
 
-    def _receive(self, process: Process, data: bytes, segment: int, source: object) -> None:
+    def _receive(self, process: Process, data: bytes, segment: int, source: object, via: int = 0) -> None:
         for opened in process.guard.receive(self.now, data, segment, source):
             process.told += 1
-            process.engine.receive(self.now, opened.data, opened.segment)
+            process.receive(self.now, opened.data, opened.segment, via)
         self._carry_out(process)
 
     def _later(self, delay_us: int, action: Callable[[], None]) -> None:
