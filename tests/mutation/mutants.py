@@ -360,6 +360,9 @@ _MEMBERSHIP = (
         "commit-rotation-ignored",
         "A second copy of the first rotation's Commit token counts as the second rotation.",
         ("commit", "elif token.rotation == 2:", "elif token.rotation:"),
+        # My entry of such a copy is empty, which would stop it too.
+        ("commit", " or mine.old_ring != s.ring.id", ""),
+        scenario="totem-erratum-09-commit-rotation",
     ),
     _mutant(
         "stale-commit-token-accepted",
