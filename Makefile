@@ -17,7 +17,7 @@ demo: setup
 	@$(BIN)/ordercast demo
 
 test: setup
-	@$(BIN)/python -m pytest -q -n 2 --dist worksteal
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup
 
 lint: setup
 	@$(BIN)/ruff check .

@@ -1,0 +1,42 @@
+"""`ordercast spark`: the pipeline's jobs, each a module of its own with `add_parser`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from ordercast import __version__
+from ordercast.cli import spark_doctor
+
+JOBS = (spark_doctor,)
+RESERVED = ("lake", "campaign", "report")
+"""Jobs that are not built yet. They are refused, not stubbed."""
+
+_EXAMPLE = """\
+exit status: 0 success, 1 a negative result, 2 bad usage, bad input or no Spark
+
+example:
+  ordercast spark doctor
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "spark",
+        help="the data pipeline's jobs on Apache Spark",
+        description="The data pipeline's jobs on Apache Spark: on all cores of this machine, or any --master. "
+        "They need `pip install 'ordercast[spark]'` and nothing else.",
+        epilog=_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    jobs = parser.add_subparsers(dest="job", metavar="JOB", required=True)
+    for module in JOBS:
+        module.add_parser(jobs)
+    for name in RESERVED:
+        jobs.add_parser(name, add_help=False).set_defaults(run=_reserved)
+
+
+def _reserved(args: argparse.Namespace) -> int:
+    print(f"ordercast spark: '{args.job}' is reserved and not available in version {__version__}", file=sys.stderr)
+    return 2
