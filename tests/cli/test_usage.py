@@ -50,7 +50,7 @@ def test_pipe_refuses(case):
     assert reason in line
 
 
-@pytest.mark.parametrize("command", ["bench", "log", "web", "rotate-key"])
+@pytest.mark.parametrize("command", ["bench", "web", "rotate-key"])
 def test_what_is_reserved_is_refused_and_not_stubbed(command):
     for arguments in ((), ("--help",), ("--nodes", "4")):
         line = error_line(ordercast(command, *arguments))
@@ -62,7 +62,7 @@ def test_a_command_that_does_not_exist():
     assert "'frobnicate'" in error_line(ordercast("frobnicate"))
 
 
-@pytest.mark.parametrize("command", ["demo", "pipe", "status", "sim", "check", "keygen", "spark"])
+@pytest.mark.parametrize("command", ["demo", "pipe", "status", "sim", "check", "log", "keygen", "spark"])
 def test_every_command_has_help_with_an_example(command):
     result = ordercast(command, "--help")
     assert result.returncode == 0

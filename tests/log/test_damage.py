@@ -34,13 +34,13 @@ def test_each_byte_of_a_sealed_segment_is_covered(tmp_path: Path) -> None:
     sound = path.read_bytes()
     for at in range(0, len(sound), 7):
         flip(path, at)
-        reader_says = list(LogReaderOrNone(tmp_path))
+        reader_says = list(damages(tmp_path))
         assert reader_says, f"byte {at} can be changed without notice"
         path.write_bytes(sound)
     assert list(LogReader(tmp_path).verify()) == []
 
 
-def LogReaderOrNone(directory: Path) -> list[str]:
+def damages(directory: Path) -> list[str]:
     """What verification says, or the refusal to open."""
     try:
         return list(LogReader(directory).verify())
@@ -84,4 +84,4 @@ def test_a_frame_in_a_wrong_place_is_noticed(tmp_path: Path) -> None:
     frame = other[size : size + int.from_bytes(other[size + 4 : size + 8], "little")]
     data[meta : meta + len(frame)] = frame
     first.write_bytes(data)
-    assert list(LogReaderOrNone(tmp_path))
+    assert list(damages(tmp_path))

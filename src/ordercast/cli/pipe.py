@@ -7,7 +7,6 @@ receives the signals, waits for what ends the run. Both sides move blocks, not l
 from __future__ import annotations
 
 import argparse
-import base64
 import json
 import logging
 import os
@@ -24,6 +23,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from ordercast import sync
+from ordercast.cli.jsonl import columns, encode, field
 from ordercast.errors import DeliveryUncertain, GroupError, MessageTooLarge
 from ordercast.events import Batch, BatchEvent, Message, NetworkFault, NetworkRepaired, TransitionalView, View
 from ordercast.member import MESSAGE_BYTES_MAX
@@ -38,8 +38,6 @@ examples:
   date | ordercast pipe numbers --members 2     wait until there are two, then send
 """
 READ_BYTES = 1 << 18
-_LINE_ENDS = {ord(sign): f"\\u{ord(sign):04x}" for sign in "\x85\u2028\u2029"}
-"""What some readers of lines take for an end of line, though JSON does not; escaped in JSON's own way."""
 OUTPUT_WAIT_S = 5.0
 """How long the end that a signal asked for waits for whoever reads the output."""
 
@@ -325,24 +323,9 @@ def render(event: BatchEvent) -> bytes:
 def _render_batch(batch: Batch) -> bytes:
     head = f'{{"event":"message","sender":{encode_basestring(batch.sender)},"seq":'
     middle = f',"view":{encode_basestring(batch.view_id)},"service":"{batch.service}",'
-    lines = [f"{head}{message.seq}{middle}{_text('data', message.data)}{_columns(message)}}}\n" for message in batch]
-    text = "".join(lines)
-    if not text.isascii():
-        text = text.translate(_LINE_ENDS)
-    return text.encode()
+    return encode([f"{head}{each.seq}{middle}{field('data', each.data)}{_extra(each)}}}\n" for each in batch])
 
 
-def _columns(message: Message) -> str:
+def _extra(message: Message) -> str:
     """What messages of other programs may carry beside their data; `pipe` sends none."""
-    columns = "" if message.key is None else "," + _text("key", message.key)
-    if message.headers is not None:
-        headers = (f'{{"name":{encode_basestring(name)},{_text("value", value)}}}' for name, value in message.headers)
-        columns += f',"headers":[{",".join(headers)}]'
-    return columns
-
-
-def _text(name: str, data: bytes) -> str:
-    try:
-        return f'"{name}":{encode_basestring(data.decode())}'
-    except UnicodeDecodeError:
-        return f'"{name}_base64":"{base64.b64encode(data).decode()}"'
+    return columns(message.key, message.headers)

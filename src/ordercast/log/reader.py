@@ -10,7 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 import time
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from os import PathLike
 from pathlib import Path
@@ -21,7 +21,7 @@ import msgspec
 from ordercast.errors import GroupError, LogCorrupt
 from ordercast.log.batch import LogBatch
 from ordercast.log.entry import ViewRecord
-from ordercast.log.frame import HEADER_BYTES, read_frame
+from ordercast.log.frame import HEADER_BYTES, FrameKind, read_frame
 from ordercast.log.index import Index
 from ordercast.log.segment import Meta, check_tail, scan, segment_bases, segment_name, walk
 from ordercast.wire.chunk import Chunk, read_chunks
@@ -157,6 +157,32 @@ class LogReader:
     def meta(self) -> Meta:
         return self._segment(self._bases[-1]).meta
 
+    @property
+    def waiting(self) -> int:
+        """Messages that the member has and whose place in the order is not known yet."""
+        return self._segment(self._bases[-1]).index.end - self._end
+
+    @property
+    def newest_us(self) -> int:
+        """The highest stamp of any message; 0: there is none."""
+        return self._segment(self._bases[-1]).index.time_us
+
+    def vector(self, offset: int) -> dict[str, int]:
+        """Of each sender the number of its last message before this offset; senders without any are left out."""
+        number = max(0, bisect_right(self._bases, offset) - 1)
+        base = self._bases[number]
+        last = dict(self._segment(base).meta.vector)
+        for batch in self.read(base, offset):
+            last[batch.sender] = batch.seq + len(batch) - 1
+        return last
+
+    def last_view(self) -> ViewRecord | None:
+        """The last change of membership that the log still holds."""
+        for number in reversed(range(len(self._bases))):
+            if self._span(number)[0].index.views:
+                return [*self.views(self._bases[number])][-1]
+        return None
+
     def _segment(self, base: int) -> _Segment:
         segment = self._segments.get(base)
         if segment is None:
@@ -247,11 +273,10 @@ class LogReader:
 
     def offset_of_time(self, time_us: int) -> int:
         """The offset of the first message with this stamp or a later one; the end if there is none."""
-        for number in range(len(self._bases)):
+        first = bisect_left(range(len(self._bases) - 1), time_us, key=self._newest_us)
+        for number in range(first, len(self._bases)):
             segment, stop = self._span(number)
             index = segment.index
-            if index.time_us < time_us:
-                continue
             for frame in range(index.find_time(time_us), len(index.offsets)):
                 position = index.offsets[frame]
                 for chunk in segment.chunks(frame):
@@ -259,6 +284,19 @@ class LogReader:
                         return position
                     position += chunk.count
         return self._end
+
+    def _newest_us(self, number: int) -> int:
+        """The highest stamp up to the end of a sealed segment: its seal has it, so the segment need not be walked."""
+        base = self._bases[number]
+        if base in self._segments:
+            return self._segments[base].index.time_us
+        path = self.directory / segment_name(base)
+        with path.open("rb") as file:
+            file.seek(-HEADER_BYTES, os.SEEK_END)
+            seal = read_frame(file.read(HEADER_BYTES), 0)
+        if seal is None or seal.kind != FrameKind.SEAL:
+            raise LogCorrupt(f"{path}: damaged at its end, where a seal should be")
+        return seal.time_us
 
     def parts(self, start: int, end: int, target_bytes: int = 32 * 2**20) -> list[Part]:
         """Stretches of about so many bytes each, cut between frames, that cover `start` to `end`."""
