@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -44,16 +44,22 @@ class TransitionalView(msgspec.Struct, frozen=True):
 
 
 class NetworkFault(msgspec.Struct, frozen=True):
-    """A network is taken for broken."""
+    """A redundant network is taken for broken, and not used until it is mended."""
 
     network: str
+    """This process's own address on it, as it was given to `join`."""
     reason: str
+    number: int = 1
+    """The same at all members: they give their networks in one order."""
+    evidence: Mapping[str, object] = {}
+    """`silent` and `hears`: whom this process does not and does hear by it; and what the reason counts."""
 
 
 class NetworkRepaired(msgspec.Struct, frozen=True):
     """A network is used again."""
 
     network: str
+    number: int = 1
 
 
 class Batch:

@@ -16,23 +16,35 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple, TypedDict
+from typing import Literal, NamedTuple, TypedDict, cast
 
 from ordercast.engine.assemble import Batch as Columns
 from ordercast.engine.contract import Kind, Report, Submission
 from ordercast.engine.contract import View as EngineView
 from ordercast.engine.totem import Phase, Totem, TotemConfig
 from ordercast.errors import AuthError, DeliveryUncertain, GroupError, MessageTooLarge, NotMember, WouldBlock
-from ordercast.events import Batch, BatchEvent, Event, Headers, Message, TransitionalView, View, encode_headers
-from ordercast.net.addresses import Address, is_loopback, parse_local
+from ordercast.events import (
+    Batch,
+    BatchEvent,
+    Event,
+    Headers,
+    Message,
+    NetworkFault,
+    NetworkRepaired,
+    TransitionalView,
+    View,
+    encode_headers,
+)
+from ordercast.net.addresses import Address, is_loopback, parse_local, split_peers
 from ordercast.net.driver import READER_MESSAGE_BYTES, Driver
 from ordercast.net.presence import Presence
 from ordercast.net.recorder import Recorder
 from ordercast.net.storage import Storage
 from ordercast.net.udp import UdpNetwork
+from ordercast.redundancy import NetworkConfig, Redundant, parse_replication
 from ordercast.wire.ids import NodeId, Service
 from ordercast.wire.keys import GroupKey, GroupKeyError, load_key
-from ordercast.wire.layout import WireError
+from ordercast.wire.layout import NETWORKS_MAX, WireError
 from ordercast.wire.seal import AnyGuard, Guard, PlainGuard
 from ordercast.wire.totem import check_name
 
@@ -118,8 +130,9 @@ class _Done(NamedTuple):
 class Stream:
     """The driver's Sink: what was delivered and not taken yet. All methods run in the driver's thread."""
 
-    def __init__(self) -> None:
-        self.items: deque[Batch | View | TransitionalView | StreamEnd] = deque()
+    def __init__(self, networks: Sequence[str]) -> None:
+        self.networks = networks
+        self.items: deque[BatchEvent | StreamEnd] = deque()
         self.done: deque[_Done] = deque()
         self.own = 0
         """Own messages that were delivered."""
@@ -136,7 +149,7 @@ class Stream:
         self.has_room: Callable[[], bool] = lambda: True
         self.wake: Callable[[], None] = lambda: None
         self.on_end: Callable[[], None] = lambda: None
-        self._staged: list[Batch | View | TransitionalView] = []
+        self._staged: list[BatchEvent] = []
         self._staged_done: list[_Done] = []
         self._unsure = False
 
@@ -178,7 +191,15 @@ class Stream:
         return self.bytes_in - self.bytes_out
 
     def reported(self, report: Report) -> None:
-        pass
+        if report.what not in ("network_fault", "network_repaired"):
+            return
+        detail = dict(report.detail)
+        number = cast(int, detail.pop("network"))
+        network = self.networks[number - 1]
+        if report.what == "network_fault":
+            self._staged.append(NetworkFault(network, report.reason, number, detail))
+        else:
+            self._staged.append(NetworkRepaired(network, number))
 
     def ended(self, error: GroupError | None, whole: bool) -> None:
         """Nothing follows. What the turn that failed had delivered stands in no trace: it is handed to nobody."""
@@ -203,16 +224,22 @@ class Reader:
     def begin(self) -> None:
         """At the end of `join`: the first view that the application sees is the group's, with all members as new.
 
-        What came before it is dropped as far as there are views only; messages of an earlier view are kept, after it.
+        What came before it is dropped as far as there are views only; messages of an earlier view are kept, after it,
+        and so are faults of networks.
         """
         items = self._stream.items
         latest: View | None = None
-        while items and isinstance(items[0], (View, TransitionalView)):
+        kept: list[NetworkFault | NetworkRepaired] = []
+        while items and not isinstance(items[0], (Batch, StreamEnd)):
             item = items[0]
             if isinstance(item, TransitionalView) and not _view_follows(items):
                 break
             items.popleft()
-            latest = item if isinstance(item, View) else latest
+            if isinstance(item, View):
+                latest = item
+            elif not isinstance(item, TransitionalView):
+                kept.append(item)
+        items.extendleft(reversed(kept))
         if latest is not None:
             items.appendleft(View(latest.id, latest.members, latest.members))
 
@@ -245,7 +272,7 @@ class Reader:
         return item
 
 
-def _view_follows(items: deque[Batch | View | TransitionalView | StreamEnd]) -> bool:
+def _view_follows(items: deque[BatchEvent | StreamEnd]) -> bool:
     return len(items) > 1 and isinstance(items[1], View)
 
 
@@ -256,10 +283,12 @@ class JoinOptions(TypedDict, total=False):
     """Unique in the group; the default is the host's name and a suffix."""
     engine: str
     networks: Sequence[str]
-    """One local address a network; the default is 127.0.0.1, processes of this machine."""
+    """One local address a network; the default is 127.0.0.1, processes of this machine. Two or more are redundant
+    networks, which all members give in one order."""
     replication: str
+    """How redundant networks are used, the same at all members: active, passive or active-passive:K."""
     peers: Sequence[str] | None
-    """HOST:PORT of all members, where there is no multicast."""
+    """HOST:PORT of all members, where there is no multicast; with several networks one for each, by commas."""
     key: KeyLike | None
     """The group's secret, needed off loopback..."""
     insecure: bool
@@ -283,8 +312,11 @@ class Options(NamedTuple):
     group: str
     name: NodeId
     engine: str
-    network: str
-    peers: tuple[str, ...] | None
+    networks: tuple[str, ...]
+    copies: int
+    """By how many of the networks everything is sent."""
+    peers: tuple[tuple[str, ...] | None, ...]
+    """Those of each network."""
     key: KeyLike | None
     data_dir: Path | None
     trace: bool
@@ -317,12 +349,8 @@ def check_options(
         raise GroupError(f"engine {engine!r} is not available in this version; there is 'totem'")
     if engine != "totem":
         raise GroupError(f"there is no engine {engine!r}; there is 'totem'")
-    if isinstance(networks, str) or len(networks) != 1:
-        raise GroupError(
-            "networks is a list with one local address; redundant networks are not available in this version"
-        )
-    if replication != "active":
-        raise GroupError(f"replication {replication!r} belongs to redundant networks, which are not available yet")
+    if isinstance(networks, str) or not 1 <= len(networks) <= NETWORKS_MAX:
+        raise GroupError(f"networks is a list of 1 to {NETWORKS_MAX} local addresses, one a network")
     if start is not None:
         raise GroupError("start belongs to the engine 'corel', which is not available in this version")
     if trace and data_dir is None:
@@ -333,21 +361,28 @@ def check_options(
         if not 0 <= seconds < math.inf:
             raise GroupError(f"{option} is a number of seconds, not {seconds}")
     try:
-        address, _ = parse_local(networks[0])
+        addresses = [parse_local(network)[0] for network in networks]
+        copies = parse_replication(replication, len(networks))
+        peers_of = split_peers(peers, len(networks))
         checked = check_name(_default_name() if name is None else name)
-        local = is_loopback(address)
+        outside = [address for address in addresses if not is_loopback(address)]
     except (WireError, ValueError) as error:
         raise GroupError(str(error)) from None
+    if len(networks) == 1 and replication != "active":
+        raise GroupError(f"replication {replication!r} is for redundant networks, and there is one network")
+    if len(set(addresses)) < len(addresses):
+        raise GroupError(f"redundant networks have an address each: {', '.join(networks)}")
     if key is not None and insecure:
         raise AuthError("a key and insecure exclude each other")
-    if key is None and not insecure and not local:
-        raise AuthError(f"off loopback ({address}) a group needs a key; or say insecure to go without")
+    if key is None and not insecure and outside:
+        raise AuthError(f"off loopback ({outside[0]}) a group needs a key; or say insecure to go without")
     return Options(
         group,
         checked,
         engine,
-        networks[0],
-        None if peers is None else tuple(peers),
+        tuple(networks),
+        copies,
+        peers_of,
         key,
         None if data_dir is None else Path(data_dir),
         trace,
@@ -371,7 +406,7 @@ class Member:
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.stream = Stream()
+        self.stream = Stream(options.networks)
         self.reader = Reader(self.stream)
         self.submitted = 0
         self.delivered = 0
@@ -404,18 +439,22 @@ class Member:
             if options.trace:
                 recorder = Recorder(options.data_dir / "trace", options.name)
                 self._stack.append(recorder)
-        self.network = network = UdpNetwork(options.group, options.network, peers=options.peers)
-        self._stack.append(network)
-        for warning in network.warnings:
+        self.networks = self._open_networks(options)
+        for warning in dict.fromkeys(line for network in self.networks for line in network.warnings):
             warnings.warn(warning, RuntimeWarning, stacklevel=6)
-        packet_bytes = network.packet_bytes_max - guard.overhead_bytes
-        config = TotemConfig(packet_bytes=packet_bytes, receive_window=network.receive_window(packet_bytes))
+        packet_bytes = min(network.packet_bytes_max for network in self.networks) - guard.overhead_bytes
+        window = min(network.receive_window(packet_bytes) for network in self.networks)
+        config = TotemConfig(packet_bytes=packet_bytes, receive_window=window)
         stored = {} if storage is None else storage.load()
         nonce = int.from_bytes(os.urandom(4), "little") or 1
         self.engine = Totem(options.name, config, stored=stored, nonce=nonce)
+        self.redundant: Redundant | None = None
+        if len(self.networks) > 1:
+            layer = NetworkConfig(len(self.networks), options.copies, packet_bytes)
+            self.redundant = Redundant(self.engine, layer, incarnation=int.from_bytes(os.urandom(4), "little"))
         self.driver = Driver(
-            self.engine,
-            network,
+            self.redundant or self.engine,
+            self.networks,
             guard,
             self.stream,
             group=options.group,
@@ -424,6 +463,18 @@ class Member:
             listen_us=int(min(config.beacon_interval_us * 1.1, options.discovery_s * 500_000)),
             slow_reader_timeout_us=int(options.slow_reader_timeout_s * 1e6),
         )
+
+    def _open_networks(self, options: Options) -> list[UdpNetwork]:
+        networks: list[UdpNetwork] = []
+        several = len(options.networks) > 1
+        for address, peers in zip(options.networks, options.peers, strict=True):
+            network = UdpNetwork(options.group, address, peers=peers, may_be_down=several)
+            self._stack.append(network)
+            networks.append(network)
+        cards = [network.interface for network in networks if not is_loopback(network.own[0])]
+        if len(set(cards)) < len(cards):
+            raise GroupError(f"redundant networks have an interface each: {', '.join(options.networks)}")
+        return networks
 
     def _close(self) -> None:
         for resource in self._stack:
@@ -559,7 +610,7 @@ class Member:
 
     def status(self) -> dict[str, object]:
         """Figures of this member, for people and machines."""
-        stream, network = self.stream, self.network
+        stream = self.stream
         view = stream.current
         return {
             "group": self.options.group,
@@ -578,22 +629,34 @@ class Member:
             "throttling": self.driver.throttling,
             "turns": self.driver.turns,
             "data_dir": None if self.options.data_dir is None else str(self.options.data_dir.absolute()),
-            "networks": [
-                {
-                    "address": self.options.network,
-                    "interface": network.interface,
-                    "own": _endpoint(network.own),
-                    "sends_to": [*map(_endpoint, network.peers)],
-                    "members": {name: _endpoint(address) for name, address in self.driver.addresses.copy().items()},
-                    "accelerated": network.accelerated,
-                    "send_drops": network.send_drops,
-                    "receive_drops": network.receive_drops,
-                    "warnings": list(network.warnings),
-                }
-            ],
+            "replication": None if self.redundant is None else self.redundant.replication,
+            "networks": self._status_of_networks(),
             "counters": dict(self.engine.state.counters),
             "guard": dict(self.guard.counters),
         }
+
+    def _status_of_networks(self) -> list[dict[str, object]]:
+        found: list[dict[str, object]] = [
+            {
+                "address": address,
+                "interface": network.interface,
+                "own": _endpoint(network.own),
+                "sends_to": [*map(_endpoint, network.peers)],
+                "members": {name: _endpoint(member) for name, member in members.copy().items()},
+                "accelerated": network.accelerated,
+                "send_drops": network.send_drops,
+                "receive_drops": network.receive_drops,
+                "warnings": list(network.warnings),
+            }
+            for address, network, members in zip(
+                self.options.networks, self.networks, self.driver.addresses, strict=True
+            )
+        ]
+        if self.redundant is not None:
+            # The layer's: number, state, changes, diagnosis.
+            for network, known in zip(found, self.redundant.networks(), strict=True):
+                network.update(known)
+        return found
 
     def after_fork(self) -> None:
         """In a forked child: it has no thread and is no member; what it shares with its parent is closed."""
@@ -647,4 +710,5 @@ def read_key(key: KeyLike) -> GroupKey:
 def _make_guard(options: Options) -> AnyGuard:
     if options.key is None:
         return PlainGuard(options.group, options.name)
-    return Guard(options.group, options.name, [read_key(options.key)], os.urandom)
+    key = read_key(options.key)
+    return Guard(options.group, options.name, [key], os.urandom, networks=len(options.networks))

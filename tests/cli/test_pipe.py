@@ -11,6 +11,8 @@ import pytest
 
 from cli.processes import DEADLINE_S, ORDERCAST, environment, ordercast, shell, unique
 from ordercast.check import check_trace
+from ordercast.cli.pipe import render
+from ordercast.events import NetworkFault, NetworkRepaired
 
 
 def events(text: str) -> list[dict]:
@@ -50,6 +52,33 @@ def test_two_started_together_agree_on_one_order():
     assert len(short) >= 3000, "its own lines at least"
     assert long[: len(short)] == short, "one order"
     assert len(long) == 6000, "who stayed longer got all"
+
+
+def test_two_networks():
+    networks = ("--network", "127.0.0.1", "--network", "127.0.0.2", "--replication", "passive")
+    group = shlex.quote(unique("networks"))
+    one = f"seq 3000 | ordercast pipe {group} --members 2 {' '.join(networks)}"
+    result = shell(f"({one} > /dev/fd/3) 3>&1 & {one} >&2; status=$?; wait $! && exit $status")
+    assert result.returncode == 0
+    a, b = (
+        [event["data"] for event in events(each) if event["event"] == "message"]
+        for each in (result.stdout, result.stderr)
+    )
+    assert sorted(max(a, b, key=len), key=int) == sorted([str(n) for n in range(1, 3001)] * 2, key=int)
+
+
+def test_reports_of_networks_are_lines():
+    fault = NetworkFault("10.0.2.1", "messages are missing", 2, {"silent": ["n3"], "hears": []})
+    (line,) = events(render(fault).decode())
+    assert line == {
+        "event": "network_fault",
+        "network": "10.0.2.1",
+        "number": 2,
+        "reason": "messages are missing",
+        "evidence": {"silent": ["n3"], "hears": []},
+    }
+    (line,) = events(render(NetworkRepaired("10.0.2.1", 2)).decode())
+    assert line == {"event": "network_repaired", "network": "10.0.2.1", "number": 2}
 
 
 def test_lines_as_they_are():

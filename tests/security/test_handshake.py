@@ -36,6 +36,34 @@ def test_two_processes_accept_each_other_within_three_packets() -> None:
     assert b.take_packets(3) == []
 
 
+def test_over_several_networks_each_brings_a_hello_of_its_own_and_takes_the_answer_back() -> None:
+    a, b = (Guard("g", NodeId(name), (make_key(),), Random(name).randbytes, networks=3) for name in "ab")
+    b.take_packets(0)
+    hellos = a.take_packets(0)
+    assert [hello.via for hello in hellos] == [0, 1, 2]
+    assert len({hello.packet for hello in hellos}) == 3
+    for hello in hellos:
+        b.receive(1, hello.packet, len(hello.packet), f"a on {hello.via}", hello.via)
+    asks = b.take_packets(b.deadline)
+    asks += b.take_packets(b.deadline)
+    assert [(ask.destination, ask.via) for ask in asks][:3] == [("a on 0", 0), ("a on 1", 1), ("a on 2", 2)]
+    # Whichever network brings one of them is enough, and what the slower ones bring later is no replay.
+    for ask in reversed(asks[:3]):
+        a.receive(2, ask.packet, len(ask.packet), "b", ask.via)
+    assert a.proven() == {"b"}
+    assert a.counters["replayed"] == 0
+    assert a.counters["late_hellos"] == 2
+
+
+def test_what_several_networks_bring_in_another_order_is_opened_once_each() -> None:
+    a, b = (Guard("g", NodeId(name), (make_key(),), Random(name).randbytes, networks=2) for name in "ab")
+    exchange(a, b)
+    trains = [a.seal(bytes([n]) * 3_000, 1_000) for n in range(40)]
+    arrived = [b.receive(0, *train, "a", n % 2) for n, train in sorted(enumerate(trains), key=lambda each: each[0] % 2)]
+    assert sorted(opened.data[0] for (opened,) in arrived) == list(range(40))
+    assert [b.receive(0, *train, "a", 1) for train in trains] == [[]] * 40
+
+
 def test_those_who_know_each_other_say_only_hello() -> None:
     guards = [make_guard(name) for name in "abcde"]
     now = exchange(*guards)
@@ -74,7 +102,7 @@ def test_a_large_group_that_starts_together_is_soon_complete() -> None:
             for packet, source in inbox:
                 guard.receive(now, packet, len(packet), source)
         for guard in guards:
-            for destination, packet in guard.take_packets(now):
+            for destination, packet, _ in guard.take_packets(now):
                 sent += 1
                 for other in [destination] if destination else [guard.name for guard in guards]:
                     boxes[str(other)].append((packet, guard.name))

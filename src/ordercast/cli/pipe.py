@@ -67,9 +67,21 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("group", metavar="GROUP", help="the name of the group")
     parser.add_argument("--name", metavar="N", help="a name unique in the group (default: host name and a suffix)")
     parser.add_argument("--engine", metavar="E", default="totem", help="the protocol (default totem)")
-    parser.add_argument("--network", metavar="ADDR", action="append", help="a local address (default 127.0.0.1)")
-    parser.add_argument("--replication", metavar="R", help="over redundant networks; reserved, not available yet")
-    parser.add_argument("--peer", metavar="HOST:PORT", action="append", help="unicast to these instead of multicast")
+    parser.add_argument(
+        "--network", metavar="ADDR", action="append", help="a local address (default 127.0.0.1); once a network"
+    )
+    parser.add_argument(
+        "--replication",
+        metavar="R",
+        default="active",
+        help="over several networks: active, passive or active-passive:K (default active)",
+    )
+    parser.add_argument(
+        "--peer",
+        metavar="HOST:PORT",
+        action="append",
+        help="unicast to these instead of multicast; with several networks one address for each, by commas",
+    )
     parser.add_argument("--key", metavar="FILE", help="the group's secret, see ordercast keygen")
     parser.add_argument("--insecure", action="store_true", help="go without a secret off loopback")
     parser.add_argument("--service", metavar="S", choices=("agreed", "safe"), default="agreed", help="agreed or safe")
@@ -82,8 +94,6 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.replication is not None:
-        return _fail(f"--replication {args.replication}: redundant networks are not available in this version", 2)
     if sys.stdout is None:
         return _fail("the output is closed", 2)
     log = _Log()
@@ -170,6 +180,7 @@ class _Pipe:
             name=args.name,
             engine=args.engine,
             networks=args.network or ["127.0.0.1"],
+            replication=args.replication,
             peers=args.peer,
             key=args.key,
             insecure=args.insecure,
@@ -314,9 +325,15 @@ def render(event: BatchEvent) -> bytes:
                 "members": event.members,
             }
         case NetworkFault():
-            fields = {"event": "network_fault", "network": event.network, "reason": event.reason}
+            fields = {
+                "event": "network_fault",
+                "network": event.network,
+                "number": event.number,
+                "reason": event.reason,
+                "evidence": event.evidence,
+            }
         case NetworkRepaired():
-            fields = {"event": "network_repaired", "network": event.network}
+            fields = {"event": "network_repaired", "network": event.network, "number": event.number}
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 

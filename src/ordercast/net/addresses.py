@@ -62,6 +62,19 @@ def resolve_peers(peers: Sequence[str]) -> list[Address]:
     return list(dict.fromkeys(_resolve(peer) for peer in peers))
 
 
+def split_peers(peers: Sequence[str] | None, networks: int) -> tuple[tuple[str, ...] | None, ...]:
+    """The peers of each of several networks: a peer is given by one address for each of them, separated by commas."""
+    if peers is None:
+        return (None,) * networks
+    if isinstance(peers, str):
+        raise AddressError(f"peers is a list of addresses, not one text: {peers!r}")
+    columns = [tuple(part.strip() for part in peer.split(",")) for peer in peers]
+    for peer, column in zip(peers, columns, strict=True):
+        if len(column) != networks:
+            raise AddressError(f"peer {peer!r} has {len(column)} addresses, and there are {networks} networks")
+    return tuple(tuple(column[via] for column in columns) for via in range(networks))
+
+
 def _resolve(peer: str) -> Address:
     host, port = _split(peer, "peer")
     try:

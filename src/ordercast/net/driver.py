@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Protocol, cast
 
 from ordercast.engine.assemble import Assembler
@@ -35,6 +36,7 @@ from ordercast.engine.contract import (
     Install,
     Kind,
     Left,
+    NetworkedEngine,
     Originated,
     Persist,
     Report,
@@ -158,8 +160,8 @@ class Driver(threading.Thread):
 
     def __init__(
         self,
-        engine: Engine,
-        network: UdpNetwork,
+        engine: Engine | NetworkedEngine,
+        networks: Sequence[UdpNetwork],
         guard: AnyGuard,
         sink: Sink,
         *,
@@ -169,9 +171,10 @@ class Driver(threading.Thread):
         listen_us: int,
         slow_reader_timeout_us: int,
     ) -> None:
+        """With several networks the engine is a `NetworkedEngine`."""
         super().__init__(name=f"ordercast {group} {engine.name}", daemon=True)
         self.engine = engine
-        self.network = network
+        self.networks = tuple(networks)
         self.guard = guard
         self.sink = sink
         self.group = group
@@ -179,7 +182,8 @@ class Driver(threading.Thread):
         self.recorder = recorder
         self.listen_us = listen_us
         self.slow_reader_timeout_us = slow_reader_timeout_us
-        self.addresses: dict[NodeId, Address] = {}
+        self.addresses: list[dict[NodeId, Address]] = [{} for _ in self.networks]
+        """Of the other members, by each network."""
         self.unreachable = 0
         """Packets for a process whose address is not known."""
         self.foreign_version: int | None = None
@@ -207,12 +211,12 @@ class Driver(threading.Thread):
         self._leave_until: int | None = None
         self._begun: int | None = None
         self._listen_until = 0
-        self._namesake: tuple[int, int] | None = None
+        self._namesake: tuple[int, int, int] | None = None
         self._head = (SEALED_MAGIC + bytes((SEAL_VERSION,))) if isinstance(guard, Guard) else MAGIC + bytes((VERSION,))
         self._rotation: Rotation | None = None
         self._report_at = 0
         self._poll = select.poll()
-        for fd in (self._signal_fd, *network.filenos()):
+        for fd in (self._signal_fd, *(fd for network in self.networks for fd in network.filenos())):
             self._poll.register(fd, select.POLLIN)
 
     # Called by the application's threads
@@ -328,7 +332,8 @@ class Driver(threading.Thread):
                 self.recorder.end(ending)
             except GroupError as failure:
                 error = error or failure
-        self.network.close()
+        for network in self.networks:
+            network.close()
         if self._disk is not None:
             self._disk.shutdown(wait=True)
         if self.storage is not None:
@@ -340,7 +345,7 @@ class Driver(threading.Thread):
 
     def _listen(self) -> None:
         """Until a beacon of everybody must have come; raises if one of them has my name."""
-        self._listen_until = _now() + self.listen_us + 500 * (self.network.own[1] % 64)
+        self._listen_until = _now() + self.listen_us + 500 * (self.networks[0].own[1] % 64)
         while not self._stopping:
             now = _now()
             self._wait(now, self._listen_until)
@@ -384,11 +389,11 @@ class Driver(threading.Thread):
 
     def _send_own_packets(self, now: int) -> None:
         """The guard's."""
-        for destination, packet in self.guard.take_packets(now):
+        for destination, packet, via in self.guard.take_packets(now):
             if destination is None:
-                self.network.broadcast(packet, len(packet))
+                self.networks[via].broadcast(packet, len(packet))
             else:
-                self.network.unicast(cast(Address, destination), packet)
+                self.networks[via].unicast(cast(Address, destination), packet)
 
     def _report(self, now: int) -> None:
         self._report_at = now + REPORT_INTERVAL_US
@@ -425,24 +430,28 @@ class Driver(threading.Thread):
 
     def _receive_all(self) -> None:
         """All data first, then the token: what was sent before it would otherwise be asked for again."""
-        for _ in range(DRAINS_MAX):
-            trains = self.network.drain()
-            self._receive(trains)
-            if len(trains) < DRAIN_TRAINS_MAX and sum(len(train[0]) for train in trains) < DRAIN_BYTES_MAX:
-                break
-        self._receive(self.network.drain_unicast())
+        for via, network in enumerate(self.networks):
+            for _ in range(DRAINS_MAX):
+                trains = network.drain()
+                self._receive(trains, via)
+                if len(trains) < DRAIN_TRAINS_MAX and sum(len(train[0]) for train in trains) < DRAIN_BYTES_MAX:
+                    break
+        for via, network in enumerate(self.networks):
+            self._receive(network.drain_unicast(), via)
 
-    def _receive(self, trains: Sequence[tuple[bytes, int, Address]]) -> None:
+    def _receive(self, trains: Sequence[tuple[bytes, int, Address]], via: int) -> None:
         if not trains:
             return
         now = _now()
         receive, guard, started = self.engine.receive, self.guard, self._begun is not None
+        if len(self.networks) > 1:
+            receive = partial(cast(NetworkedEngine, self.engine).receive, via=via)
         for sealed, sealed_segment, source in trains:
             if sealed[:3] != self._head:
                 self._look_at_stranger(sealed)
-            for data, segment, _ in guard.receive(now, sealed, sealed_segment, source):
+            for data, segment, _ in guard.receive(now, sealed, sealed_segment, source, via):
                 if len(data) > 3 and data[3] in _CONTROL:
-                    self._look_at_sender(now, data[:segment], source)
+                    self._look_at_sender(now, data[:segment], source, via)
                 if started:
                     receive(now, data, segment)
 
@@ -453,7 +462,7 @@ class Driver(threading.Thread):
         self.foreign_version = packet[2]
         _log.warning("group %s: packets of version %d are dropped, this is %d", self.group, packet[2], version)
 
-    def _look_at_sender(self, now: int, packet: bytes, source: Address) -> None:
+    def _look_at_sender(self, now: int, packet: bytes, source: Address, via: int) -> None:
         """Join, beacon and leave name their sender; they come from the socket at which it receives the token."""
         try:
             said = _CONTROL[packet[3]](packet)
@@ -461,23 +470,25 @@ class Driver(threading.Thread):
             return
         if said.sender == self.engine.name:
             if not isinstance(said, Leave):
-                self._meet_namesake(now, source)
+                self._meet_namesake(now, source, via)
             return
-        self.addresses[said.sender] = source
+        self.addresses[via][said.sender] = source
         if self._begun is None and isinstance(said, Beacon):
             intervals = -(-len(said.members) // _BEACON_MEMBERS)
             self._listen_until = max(self._listen_until, now + (intervals - 1) * self.listen_us)
 
-    def _meet_namesake(self, now: int, source: Address) -> None:
+    def _meet_namesake(self, now: int, source: Address, via: int) -> None:
         """Another process says that it is me. The newcomer goes; of two members, long parted, one does."""
         taken = f"the name {self.engine.name!r} is taken by another process of the group, at {source[0]}"
         if self._begun is None or now - self._begun < NEWCOMER_US:
             raise GroupError(taken)
-        first, last = self._namesake or (now, now)
+        first, last, lowest = self._namesake or (now, now, via)
         if now - last > NAMESAKE_US:
-            first = now
-        self._namesake = first, now
-        if now - first > NAMESAKE_US and source < self.network.own:
+            first, lowest = now, via
+        # Both must come to the same end: they compare their addresses on the first network by which they meet.
+        lowest = min(lowest, via)
+        self._namesake = first, now, lowest
+        if now - first > NAMESAKE_US and via == lowest and source < self.networks[via].own:
             raise GroupError(taken)
 
     def _carry_out(self) -> None:
@@ -496,10 +507,10 @@ class Driver(threading.Thread):
         elif isinstance(effect, Broadcast):
             self._flush_trace()
             data, segment = self.guard.seal(effect.data, effect.segment)
-            self.network.broadcast(data, segment)
+            self.networks[effect.via].broadcast(data, segment)
         elif isinstance(effect, Unicast):
             self._flush_trace()
-            self._unicast(effect.to, effect.packet)
+            self._unicast(effect)
         elif isinstance(effect, Originated):
             if self.recorder is not None:
                 self._record_sent(self.recorder, effect)
@@ -510,6 +521,8 @@ class Driver(threading.Thread):
         elif isinstance(effect, Left):
             self.engine_left = self._stopping = True
         else:
+            if self.recorder is not None:
+                self.recorder.reported(effect)
             self.sink.reported(effect)
 
     def _flush_trace(self) -> None:
@@ -517,16 +530,17 @@ class Driver(threading.Thread):
         if self.recorder is not None:
             self.recorder.flush()
 
-    def _unicast(self, to: NodeId, packet: bytes) -> None:
+    def _unicast(self, effect: Unicast) -> None:
+        to, packet, via = effect.to, effect.packet, effect.via
         if to == self.engine.name:
             self._loopback.append(packet)
             return
-        address = self.addresses.get(to)
+        address = self.addresses[via].get(to)
         if address is None:
             self.unreachable += 1
             return
         data, _ = self.guard.seal(packet, len(packet), to)
-        self.network.unicast(address, data)
+        self.networks[via].unicast(address, data)
 
     def _deliver(self, view_id: str, runs: Sequence[Run]) -> None:
         assert self._view is not None
@@ -549,9 +563,10 @@ class Driver(threading.Thread):
         self._assembler.reset()
         self._view = effect.regular
         self._names = {node_key(name): name for name in effect.regular.members}
-        if len(self.addresses) > ADDRESSES_MAX:
-            # Those of passers-by are learnt again when they speak.
-            self.addresses = {name: at for name, at in self.addresses.items() if name in effect.regular.members}
+        for via, addresses in enumerate(self.addresses):
+            if len(addresses) > ADDRESSES_MAX:
+                # Those of passers-by are learnt again when they speak.
+                self.addresses[via] = {name: at for name, at in addresses.items() if name in effect.regular.members}
         self._show(effect.regular)
 
     def _show(self, view: View) -> None:

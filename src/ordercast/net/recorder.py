@@ -8,11 +8,12 @@ call for each turn of the driver's loop.
 from __future__ import annotations
 
 import errno
+import json
 import os
 from pathlib import Path
 
 from ordercast.engine.assemble import Batch
-from ordercast.engine.contract import View
+from ordercast.engine.contract import Report, View
 from ordercast.errors import GroupError
 
 _LAST_BYTES = 4096
@@ -95,6 +96,13 @@ class Recorder:
         count = len(batch)
         self._lines += [f"{head}{step + i}{msg}{number + i - 1}{rest}" for i in range(1, count + 1)]
         self._step = step + count
+
+    def reported(self, report: Report) -> None:
+        """What happens to redundant networks, as events of this project's own."""
+        if report.what.startswith("network_"):
+            event = f"x-{report.what.replace('_', '-')}"
+            fields = {"event": event, "reason": report.reason, **report.detail}
+            self._line(json.dumps(fields, separators=(",", ":"))[1:-1])
 
     def end(self, event: str | None) -> None:
         """Closes the trace with an event; without one as it stands in the file, which is how a crash looks."""

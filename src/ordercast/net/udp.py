@@ -107,17 +107,24 @@ class UdpNetwork:
         receive_buffer_bytes: int = 16 << 20,
         send_buffer_bytes: int = 8 << 20,
         accelerated: bool | None = None,
+        may_be_down: bool = False,
     ) -> None:
-        """`accelerated` is decided by the system (None), demanded (True), or left out (False)."""
+        """`accelerated` is decided by the system (None), demanded (True), or left out (False).
+
+        With `may_be_down` an interface that is down now is waited for, as one that goes down later is.
+        """
         host, port = parse_local(address)
         if peers is None and port is not None:
             raise AddressError(f"network {address!r}: a port belongs to peers mode only")
         interface = interface_of(host)
+        self.warnings: list[str] = []
         if not interface.is_up:
-            raise NetworkError(errno.ENETDOWN, f"the interface {interface.name} of {host} is down")
+            down = f"the interface {interface.name} of {host} is down"
+            if not may_be_down:
+                raise NetworkError(errno.ENETDOWN, down)
+            self.warnings.append(down)
         self.group = group
         self.interface = interface.name
-        self.warnings: list[str] = []
         self.losses = SendLosses()
         self.packet_bytes_max = min(interface.mtu - HEADER_BYTES, PACKET_BYTES_MAX)
         self._loopback = interface.is_loopback

@@ -6,7 +6,7 @@ style, and lets everything else pass. It never changes a packet and never makes 
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, cast
 
 from ordercast.engine.contract import Broadcast, Effect, Engine, Submission, Unicast
 from ordercast.redundancy.active import Active
@@ -24,7 +24,7 @@ from ordercast.redundancy.state import (
     data_mark,
     token_mark,
 )
-from ordercast.wire.ids import NodeId, node_key
+from ordercast.wire.ids import NodeId, NodeKey, node_key
 from ordercast.wire.layout import MAGIC, VERSION, PacketKind, WireError
 from ordercast.wire.probe import decode_probe, decode_probe_head
 
@@ -232,6 +232,9 @@ class Redundant:
         if self._s.faulty[x]:
             return
         self._s.changes[x] += 1
+        if reason is FaultReason.MESSAGES:
+            names = {node_key(name): name for name in self._probes.peers}
+            evidence["of"] = names.get(cast(NodeKey, evidence["of"]), "one that has sent no probe")
         self._failed(x, reason, evidence)
         self._settle()
 
@@ -251,9 +254,7 @@ class Redundant:
         hears = self._probes.hearing(x)[str(self.name)]
         silent = sorted(str(name) for name in self._probes.peers if name not in hears)
         self._announce = True
-        self._s.report(
-            "network_fault", reason.value, network=x + 1, silent=silent, hears=sorted(hears), evidence=evidence
-        )
+        self._s.report("network_fault", reason.value, network=x + 1, silent=silent, hears=sorted(hears), **evidence)
 
     def _repaired(self, x: int, by: str) -> None:
         self._announce = True
@@ -294,7 +295,7 @@ class Redundant:
                 "state": "faulty" if s.faulty[x] else "sound" if s.expected[x] else "changing",
                 "changes": s.changes[x],
                 "diagnosis": diagnose(self._probes.hearing(x)),
-                "crossed": sorted(name for name, (_, here) in self._probes.crossed.items() if here == x),
+                "crossed": sorted(name for name, (_, here) in self._probes.crossed.copy().items() if here == x),
             }
             for x in range(self.config.networks)
         ]

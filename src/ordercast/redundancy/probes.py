@@ -104,7 +104,7 @@ class Probes:
             self.failures[x] = 0
         silent = [peer.name for peer in self.peers.values() if peer.lag(x) >= s.config.probes_missed]
         if silent:
-            self._fault(x, FaultReason.PROBES, {"silent": sorted(silent)})
+            self._fault(x, FaultReason.PROBES, {"probes": s.config.probes_missed, "of": sorted(silent)})
 
     def ready(self, x: int) -> bool:
         """Whether this process would take network x back."""
@@ -183,11 +183,12 @@ class Probes:
 
     def hearing(self, x: int) -> dict[str, frozenset[str]]:
         """Who hears whom by network x, for diagnosis."""
-        known = {node_key(name): str(name) for name in self.peers} | {self.key: str(self.name)}
+        peers = list(self.peers.values())  # status reads from another thread
+        known = {node_key(peer.name): str(peer.name) for peer in peers} | {self.key: str(self.name)}
         bit = 1 << x
         table = {
             str(peer.name): frozenset(known[key] for key, bits in peer.heard.items() if bits & bit and key in known)
-            for peer in self.peers.values()
+            for peer in peers
         }
-        table[str(self.name)] = frozenset(str(peer.name) for peer in self.peers.values() if peer.lag(x) < HEARD_WITHIN)
+        table[str(self.name)] = frozenset(str(peer.name) for peer in peers if peer.lag(x) < HEARD_WITHIN)
         return table

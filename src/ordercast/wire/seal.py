@@ -112,6 +112,8 @@ class Outgoing(NamedTuple):
 
     destination: object | None
     packet: bytes
+    via: int = 0
+    """The network by which it leaves."""
 
 
 class CounterExhausted(GroupKeyError):
@@ -331,12 +333,17 @@ class _Answer(NamedTuple):
     challenge: bytes
 
 
+_Asker = tuple[bytes, int]
+"""The prefix of a session, and the network by which its HELLO came."""
+
+
 class Guard:
     """Seals what a process sends and opens what it receives; a pure state machine, told the time and handed entropy.
 
     The host calls `seal` on every train that leaves, `receive` on every train that arrives, and `take_packets` after
-    each batch and when `deadline` has passed; it sends what that returns as it stands. One Guard serves one network
-    of one process in one group; a copy of it (a fork) must not seal.
+    each batch and when `deadline` has passed; it sends what that returns as it stands. One Guard serves one process
+    in one group, on all its `networks`; a copy of it (a fork) must not seal. What leaves by several networks is sealed
+    for each of them by itself, HELLOs too, so that no copy looks like a replay.
 
     `keys` are accepted all; the first one seals. `random_bytes` gives so many bytes fit for keys (`os.urandom`).
     """
@@ -344,20 +351,28 @@ class Guard:
     overhead_bytes = OVERHEAD_BYTES
 
     def __init__(
-        self, group: str, name: NodeId, keys: Sequence[GroupKey], random_bytes: Callable[[int], bytes]
+        self,
+        group: str,
+        name: NodeId,
+        keys: Sequence[GroupKey],
+        random_bytes: Callable[[int], bytes],
+        *,
+        networks: int = 1,
     ) -> None:
         if not keys:
             raise GroupKeyError("a group needs at least one key")
         self.group = group
         self.name = check_name(name)
-        self.counters = dict.fromkeys((*REFUSED, "opened", "own", "hellos", "answers", "accepted", "forgotten"), 0)
+        self.networks = networks
+        counted = (*REFUSED, "opened", "own", "hellos", "late_hellos", "answers", "accepted", "forgotten")
+        self.counters = dict.fromkeys(counted, 0)
         self._random_bytes = random_bytes
         self._realms: dict[bytes, Realm] = {}
         self._sessions: dict[bytes, Session] = {}
         """Those of all realms by their prefix, and by the one for packets to one member."""
-        self._answers: dict[bytes, _Answer] = {}
-        """Owed, by the prefix of the session that they go to."""
-        self._answered: dict[bytes, int] = {}
+        self._answers: dict[_Asker, _Answer] = {}
+        """Owed, by the session that they go to and the network: which of the networks bring them is not known."""
+        self._answered: dict[_Asker, int] = {}
         """When a session was answered last; swept with every tick."""
         self._answers_from = 0
         """When the next answer may leave, to whomever."""
@@ -404,7 +419,7 @@ class Guard:
         del self._realms[realm.id]
         for prefix in realm.sessions:
             del self._sessions[prefix], self._sessions[_direct(prefix)]
-        self._answers = {prefix: answer for prefix, answer in self._answers.items() if answer.realm is not realm}
+        self._answers = {asker: answer for asker, answer in self._answers.items() if answer.realm is not realm}
 
     def proven(self, key: GroupKey | None = None) -> frozenset[NodeId]:
         """Whose packets would be opened now if they were sealed with `key` (the current one if not given)."""
@@ -427,8 +442,8 @@ class Guard:
         """
         return self._current.sealer.seal_train(data, segment, to)
 
-    def receive(self, now: int, data: bytes, segment: int, source: object | None = None) -> list[Opened]:
-        """What of a train may go to the engine: at most one train a transmitter, in its order."""
+    def receive(self, now: int, data: bytes, segment: int, source: object | None = None, via: int = 0) -> list[Opened]:
+        """What of a train by network `via` may go to the engine: at most one train a transmitter, in its order."""
         if len(data) > segment > 0:
             session = self._sessions.get(data[:_PREFIX_BYTES])
             if session is not None and data[3] == _KIND_PACKET:
@@ -436,17 +451,17 @@ class Guard:
                 if opened is not None:
                     self.counters["opened"] += -(-len(data) // segment)
                     return [Opened(opened, segment - OVERHEAD_BYTES, session.transmitter)]
-            return self._receive_each(now, data, segment, source)
-        packet = self._open(now, data, source)
+            return self._receive_each(now, data, segment, source, via)
+        packet = self._open(now, data, source, via)
         return [] if packet is None else [packet]
 
-    def _receive_each(self, now: int, data: bytes, segment: int, source: object | None) -> list[Opened]:
+    def _receive_each(self, now: int, data: bytes, segment: int, source: object | None, via: int) -> list[Opened]:
         """The packets of a train with a flaw: what is sound is joined again where it has one transmitter."""
         trains: list[Opened] = []
         pieces: list[bytes] = []
         transmitter = NO_NODE
         for at in range(0, len(data), segment):
-            opened = self._open(now, data[at : at + segment], source)
+            opened = self._open(now, data[at : at + segment], source, via)
             if opened is None:
                 continue
             if opened.transmitter != transmitter and pieces:
@@ -458,12 +473,12 @@ class Guard:
             trains.append(Opened(b"".join(pieces), segment - OVERHEAD_BYTES, transmitter))
         return trains
 
-    def _open(self, now: int, packet: bytes, source: object | None) -> Opened | None:
+    def _open(self, now: int, packet: bytes, source: object | None, via: int) -> Opened | None:
         """One packet; None if there is nothing in it for the engine."""
         session = self._sessions.get(packet[:_PREFIX_BYTES])
         if session is None:
             if packet[:4] == _HELLO_MAGIC:
-                self._receive_hello(now, packet, source)
+                self._receive_hello(now, packet, source, via)
             else:
                 self._refuse(packet)
             return None
@@ -500,7 +515,7 @@ class Guard:
 
     # The proof that a session is live.
 
-    def _receive_hello(self, now: int, packet: bytes, source: object | None) -> None:
+    def _receive_hello(self, now: int, packet: bytes, source: object | None, via: int) -> None:
         realm = self._realms.get(packet[4:8])
         hello = "unknown_key" if realm is None else realm.open_hello(packet)
         if realm is None or isinstance(hello, str):
@@ -515,13 +530,14 @@ class Guard:
         session = realm.sessions.get(prefix)
         if session is not None:
             if hello.counter <= session.hello:
-                self.counters["replayed"] += 1
+                # Of several networks one is behind the others; what it brings late does no more than a replay does.
+                self.counters["replayed" if self.networks == 1 else "late_hellos"] += 1
                 return
             session.hello, session.heard = hello.counter, self._tick
         elif hello.to == me and hello.answer == realm.challenge and prefix not in self._sessions:
             self._accept(realm, hello, prefix)
         if prefix not in realm.sessions or (hello.to == me and hello.ask):
-            self._owe(now, _Answer(0, realm, source, hello.challenge), prefix)
+            self._owe(now, _Answer(0, realm, source, hello.challenge), (prefix, via))
 
     def _accept(self, realm: Realm, hello: Hello, prefix: bytes) -> None:
         if len(realm.sessions) >= SESSIONS_MAX:
@@ -534,14 +550,14 @@ class Guard:
         del self._sessions[session.prefix], self._sessions[_direct(session.prefix)]
         self.counters["forgotten"] += 1
 
-    def _owe(self, now: int, answer: _Answer, prefix: bytes) -> None:
+    def _owe(self, now: int, answer: _Answer, asker: _Asker) -> None:
         """An answer to a HELLO: soon, but not more often than the limits allow."""
-        if prefix not in self._answers and len(self._answers) >= ANSWERS_MAX:
+        if asker not in self._answers and len(self._answers) >= ANSWERS_MAX:
             return
         due = now
-        if prefix in self._answered:
-            due = max(now, self._answered[prefix] + ANSWER_INTERVAL_US)
-        self._answers[prefix] = answer._replace(due=due)
+        if asker in self._answered:
+            due = max(now, self._answered[asker] + ANSWER_INTERVAL_US)
+        self._answers[asker] = answer._replace(due=due)
         self._answers_due = min(self._answers_due, due)
 
     # Packets of this layer's own.
@@ -559,19 +575,22 @@ class Guard:
         if now >= self._hello_at:
             self._advance_tick(now)
             packets += [
-                Outgoing(None, realm.seal_hello(_NOBODY, _NO_ANSWER, ask=False)) for realm in self._realms.values()
+                Outgoing(None, realm.seal_hello(_NOBODY, _NO_ANSWER, ask=False), via)
+                for realm in self._realms.values()
+                for via in range(self.networks)
             ]
         if now >= max(self._answers_due, self._answers_from):
             self._take_answers(now, packets)
         return packets
 
     def _take_answers(self, now: int, packets: list[Outgoing]) -> None:
-        ready = [prefix for prefix, answer in self._answers.items() if answer.due <= now][:ANSWERS_PER_CALL]
-        for prefix in ready:
-            _, realm, source, challenge = self._answers.pop(prefix)
-            self._answered[prefix] = now
+        ready = [asker for asker, answer in self._answers.items() if answer.due <= now][:ANSWERS_PER_CALL]
+        for asker in ready:
+            prefix, via = asker
+            _, realm, source, challenge = self._answers.pop(asker)
+            self._answered[asker] = now
             ask = prefix not in realm.sessions
-            packets.append(Outgoing(source, realm.seal_hello(prefix[4:], challenge, ask=ask)))
+            packets.append(Outgoing(source, realm.seal_hello(prefix[4:], challenge, ask=ask), via))
         self._answers_from = now + ANSWER_COST_US * len(ready)
         self._answers_due = min((answer.due for answer in self._answers.values()), default=NEVER)
         self.counters["answers"] += len(ready)
@@ -581,7 +600,7 @@ class Guard:
         for realm in self._realms.values():
             for session in realm.silent(self._tick):
                 self._forget(realm, session)
-        self._answered = {prefix: at for prefix, at in self._answered.items() if at + ANSWER_INTERVAL_US > now}
+        self._answered = {asker: at for asker, at in self._answered.items() if at + ANSWER_INTERVAL_US > now}
         ceiling = max(HELLO_INTERVAL_US_MAX, HELLO_INTERVAL_US_PER_SESSION * len(self._sessions) // 2)
         self._hello_at = now + min(self._hello_interval, ceiling)
         self._hello_interval = min(2 * self._hello_interval, ceiling)
@@ -589,7 +608,7 @@ class Guard:
     def _clock_went_back(self, now: int) -> None:
         self._hello_at = self._answers_from = self._answers_due = self._report_at = now
         self._answered.clear()
-        self._answers = {prefix: answer._replace(due=now) for prefix, answer in self._answers.items()}
+        self._answers = {asker: answer._replace(due=now) for asker, answer in self._answers.items()}
 
     def report(self, now: int) -> str | None:
         """One line on what was dropped since the last one, for a log; at most every ten seconds, however much it is."""
@@ -620,7 +639,7 @@ class PlainGuard:
     def seal(self, data: bytes, segment: int, to: NodeId | None = None) -> tuple[bytes, int]:
         return data, segment
 
-    def receive(self, now: int, data: bytes, segment: int, source: object | None = None) -> list[Opened]:
+    def receive(self, now: int, data: bytes, segment: int, source: object | None = None, via: int = 0) -> list[Opened]:
         if data[:2] == SEALED_MAGIC:
             self.counters["sealed"] += -(-len(data) // segment) if segment > 0 else 1
             return []
