@@ -32,30 +32,41 @@ the host above it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from ordercast.wire.chunk import Buffer
 from ordercast.wire.ids import NodeId, Service
 from ordercast.wire.train import Train
 
 __all__ = [
+    "Append",
     "Broadcast",
+    "Component",
     "Deliver",
+    "DurableEngine",
     "Effect",
     "Engine",
+    "Fetch",
+    "GroupChange",
     "Install",
     "Kind",
     "Left",
     "NetworkedEngine",
     "NodeId",
+    "Ordered",
     "Originated",
     "Persist",
+    "Progress",
     "Report",
+    "Restored",
     "Run",
     "Service",
+    "Stored",
     "Submission",
+    "Transport",
     "Unicast",
     "View",
 ]
@@ -183,7 +194,127 @@ class Left:
     """The announced leave is complete: all members have what this process originated. Stop the engine."""
 
 
-Effect = Broadcast | Unicast | Persist | Originated | Deliver | Install | Report | Left
+# What a durable layer (corel) asks of its host beside this; docs/design/corel.md.
+
+
+class Component(NamedTuple):
+    """A view for the application. `number` is that of the primary component that it is, 0 if it is none."""
+
+    view: View
+    number: int = 0
+
+
+@dataclass(slots=True)
+class Append:
+    """One atomic entry of the durable log, then `written(write_id)`; None: that stays as it is.
+
+    Appends become durable in their order; `written` of one covers those before it. `write_id` is negative.
+    """
+
+    write_id: int
+    chunks: Sequence[Buffer] = ()
+    """In their stored form, to be put at `rewind` or else at the end."""
+    rewind: int | None = None
+    """What stood at this position or behind it is void; never below the green line."""
+    green: int | None = None
+    yellow: int | None = None
+    state: bytes | None = None
+    component: Component | None = None
+    """To be recorded as a view in front of the message at the green line."""
+    base: int | None = None
+    """The log begins anew at this position: all that it held before is void."""
+    vector: Mapping[str, int] | None = None
+    """With `base`: of each stream the last message before it."""
+
+
+@dataclass(slots=True)
+class Fetch:
+    """Read at least one chunk, about `limit_bytes` of them, from position `start` on; then `fetched`.
+
+    What is asked for lies before the green line of an Append that was reported as written, and its chunk begins there.
+    """
+
+    fetch_id: int
+    start: int
+    limit_bytes: int
+
+
+@dataclass(slots=True)
+class Ordered:
+    """Messages whose place in the global order is final and that are durable here; the first has this offset."""
+
+    offset: int
+    chunks: Sequence[Buffer]
+
+
+class Progress(NamedTuple):
+    """How far the messages that were submitted in this life have come: counts, in the order of their submission."""
+
+    queued: int
+    """In the message queue here."""
+    stable: int
+    """Durable at all members of the component."""
+    ordered: int
+    """In the global order, and durable here."""
+
+
+@dataclass(slots=True)
+class Restored:
+    """The log begins anew at `offset`; `snapshot` is the application's state there, empty if none was kept."""
+
+    offset: int
+    snapshot: bytes
+
+
+@dataclass(slots=True)
+class Transport:
+    """What the engine below a layer said: an `Install` always, for addresses and names; the rest for traces alone.
+
+    `bodies` are the messages of the layer that an `Originated` speaks of. Nothing of it is for the application.
+    """
+
+    effect: Originated | Deliver | Install
+    bodies: Sequence[bytes] = ()
+
+
+class GroupChange(NamedTuple):
+    """Members of the declared group that are to be added, with their weights, or removed."""
+
+    add: Mapping[str, int] = {}
+    remove: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Stored:
+    """What the durable log held when the host opened it."""
+
+    earliest: int = 0
+    green: int = 0
+    yellow: int = 0
+    state: bytes | None = None
+    vector: Mapping[str, int] = field(default_factory=dict)
+    """Of each stream the last message before the green line."""
+    tail: Sequence[Buffer] = ()
+    """The chunks behind the green line, in their order."""
+
+
+Effect = (
+    Broadcast
+    | Unicast
+    | Persist
+    | Originated
+    | Deliver
+    | Install
+    | Report
+    | Left
+    | Append
+    | Fetch
+    | Ordered
+    | Component
+    | Progress
+    | Restored
+    | Transport
+)
 
 
 class Engine(Protocol):
@@ -235,3 +366,22 @@ class NetworkedEngine(Engine, Protocol):
 
     def receive(self, now: int, data: bytes, segment: int, via: int | None = None) -> None:
         """A train that came by network `via`, counted from 0; None: a packet of this process to itself."""
+
+
+class DurableEngine(NetworkedEngine, Protocol):
+    """A layer that keeps a durable log: corel."""
+
+    def fetched(self, now: int, fetch_id: int, start: int, chunks: Sequence[Buffer]) -> None:
+        """What a `Fetch` asked for."""
+
+    def propose(self, now: int, change: GroupChange) -> None:
+        """Multicast a change of the declared group; it takes effect at its place in the global order."""
+
+    def offer(self, now: int, offset: int, snapshot: bytes) -> None:
+        """The application's state as of `offset`, for members to come."""
+
+    def trimmed(self, now: int, earliest: int) -> None:
+        """The log begins with this offset now."""
+
+    def status(self) -> dict[str, object]:
+        """Phase, lines and the lag of each member, for people."""

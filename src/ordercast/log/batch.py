@@ -31,8 +31,8 @@ class LogBatch:
 
     @property
     def seq(self) -> int:
-        """The sender's number of the first message."""
-        return self._chunk.first + self._from
+        """The sender's number of the first message, gap-free in each of its lives."""
+        return self._chunk.number + self._from
 
     @property
     def stamp_us(self) -> int:

@@ -27,7 +27,7 @@ class Meta(msgspec.Struct, omit_defaults=True):
     member: str
     created_us: int
     vector: dict[str, int]
-    """Of each sender the last message before `base`."""
+    """Of each stream (a life of a sender) the last message before `base`."""
 
 
 def segment_name(base: int) -> str:

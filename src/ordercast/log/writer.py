@@ -49,7 +49,7 @@ class Recovered:
     yellow: int = 0
     state: bytes | None = None
     vector: dict[str, int] = field(default_factory=dict)
-    """Of each sender the last message before the green line."""
+    """Of each stream (a life of a sender) the last message before the green line."""
     tail: list[Chunk] = field(default_factory=list)
     """What is not green, in its order."""
     cut: int = 0
@@ -79,11 +79,11 @@ class LogWriter:
         self.group, self.member = group, member
         self.segment_bytes = segment_bytes
         self.vector: dict[str, int] = {}
-        """Of each sender the last message before the green line."""
+        """Of each stream (a life of a sender) the last message before the green line."""
         self.broken: Exception | None = None
         self.synced = 0
         self._tail: deque[tuple[int, str, int]] = deque()
-        """End position, sender and last message of each chunk that is not green."""
+        """End position, stream and last message of each chunk that is not green."""
         self._state: bytes | None = None
         self._bases: list[int] = []
         self._buffers: list[Buffer] = []
@@ -172,10 +172,10 @@ class LogWriter:
                     break
                 position += chunk.count
                 if position <= index.green:
-                    self.vector[chunk.sender] = chunk.last
+                    self.vector[chunk.stream] = chunk.last
                 else:
                     tail.append(chunk)
-                    self._tail.append((position, chunk.sender, chunk.last))
+                    self._tail.append((position, chunk.stream, chunk.last))
         return tail
 
     # Appending
@@ -212,10 +212,10 @@ class LogWriter:
         for raw in chunks:
             chunk = Chunk(raw)
             position += chunk.count
-            tail.append((position, chunk.sender, chunk.last))
+            tail.append((position, chunk.stream, chunk.last))
         while tail and tail[0][0] <= green:
-            _, sender, last = tail.popleft()
-            self.vector[sender] = last
+            _, stream, last = tail.popleft()
+            self.vector[stream] = last
 
     def _add_frame(
         self, kind: FrameKind, flags: int, offset: int, count: int, green: int, yellow: int, payload: list[Buffer]

@@ -520,10 +520,12 @@ class Driver(threading.Thread):
             self._persist(effect)
         elif isinstance(effect, Left):
             self.engine_left = self._stopping = True
-        else:
+        elif isinstance(effect, Report):
             if self.recorder is not None:
                 self.recorder.reported(effect)
             self.sink.reported(effect)
+        else:
+            raise AssertionError(f"{type(effect).__name__} asks for a durable log")
 
     def _flush_trace(self) -> None:
         """What the trace says must be on disk before a packet leaves the process."""

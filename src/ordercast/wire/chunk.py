@@ -7,10 +7,10 @@ Layout, little-endian; every column begins at a multiple of 8 bytes from the beg
 
     bytes  field
     0      chunk bytes            u32   all of it, padding included
-    4      flags                  u16   SAFE = 1, KEYS = 2, HEADERS = 4
+    4      flags                  u16   SAFE = 1, KEYS = 2, HEADERS = 4, CHANGE = 8
     6      sender bytes           u8    length of the sender's name
     7      view bytes             u8    length of the view's identifier
-    8      first                  u64   the sender's number of the first message, gap-free over all its lives
+    8      first                  u64   life × 2⁴⁰ + the sender's number of the first message, gap-free in each life
     16     stamp                  u64   the sender's wall clock in µs
     24     count                  u32   messages
     28     data bytes             u32
@@ -44,6 +44,10 @@ CHUNK_MESSAGES_MAX = 2**24
 CHUNK_BYTES_MAX = 2**28
 """A chunk holds at least one message, of whatever size the group accepts, and never more than this."""
 VIEW_BYTES_MAX = 255
+LIFE_SHIFT = 40
+"""The bits of `first` that number the messages of one life; above them stands the life, below `LIVES_MAX`."""
+LIVES_MAX = SEQ_MAX >> LIFE_SHIFT
+_NUMBER_MASK = (1 << LIFE_SHIFT) - 1
 
 Buffer = bytes | memoryview
 
@@ -52,6 +56,8 @@ class ChunkFlag(IntFlag):
     SAFE = 1
     KEYS = 2
     HEADERS = 4
+    CHANGE = 8
+    """One message that changes the declared group when it is ordered."""
 
 
 _KEYS, _HEADERS = int(ChunkFlag.KEYS), int(ChunkFlag.HEADERS)
@@ -193,8 +199,28 @@ class Chunk:
         return self.first + self.count - 1
 
     @property
+    def number(self) -> int:
+        """The sender's number of the first message in its life."""
+        return self.first & _NUMBER_MASK
+
+    @property
+    def life(self) -> int:
+        """Which of the sender's lives the messages are from: numbers have no gap within one."""
+        return self.first >> LIFE_SHIFT
+
+    @property
+    def stream(self) -> str:
+        """The name of the row of numbers that these continue: sender and life. Names have no spaces."""
+        life = self.first >> LIFE_SHIFT
+        return f"{self.sender} {life}" if life else self.sender
+
+    @property
     def safe(self) -> bool:
         return bool(self.flags & 1)
+
+    @property
+    def change(self) -> bool:
+        return bool(self.flags & 8)
 
     @property
     def body(self) -> Body:
