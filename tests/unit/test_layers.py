@@ -16,6 +16,7 @@ BELOW: dict[str, set[str]] = {
     "redundancy": {"engine", "wire"},
     "sim": {"check", "engine", "redundancy", "wire"},
     "net": {"check", "engine", "errors", "wire"},
+    "bench": {"events", "member", "net", "wire"},
 }
 SURFACE = {path.stem for path in SRC.glob("*.py")} - {"__init__", "__main__"}
 """The modules of the public interface, which lie in no folder. They may import one another, in one direction."""

@@ -1,0 +1,245 @@
+"""`ordercast bench`: a measured run of a group; `bench limit`: of the machine."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from ordercast.bench.disk import run_disk
+from ordercast.bench.hosts import MTU_MAX, MTU_MIN, HostsError, refuse_without_namespaces
+from ordercast.bench.limit import run_limit
+from ordercast.bench.processes import RunFailed
+from ordercast.bench.report import machine, summarize, table
+from ordercast.bench.run import Work, places, run_group
+from ordercast.errors import GroupError
+from ordercast.member import MESSAGE_BYTES_MAX, ServiceName, check_options
+from ordercast.net.udp import HEADER_BYTES, LOOPBACK_PACKET_BYTES
+
+NODES_MAX = 64
+NETWORKS_MAX = 8
+_TIMED_BYTES_MIN = 8
+
+_EXAMPLE = """\
+exit status: 0 measured, 1 a run failed, 2 it cannot run here
+
+examples:
+  ordercast bench --size 64 --seconds 5
+  ordercast bench --hosts netns --mtu 1500 --rate 1000 --repeat 5 --json
+  ordercast bench limit --hosts netns
+  ordercast bench limit --durable /var/lib/orders --size 65536
+
+The application reads every length and a byte of every message. --rate is messages a second of each node on a fixed
+schedule; latency counts from the time at which a message was due until each node has it. Rates are those of the
+slowest node; the figures are medians over the runs.
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "bench",
+        help="measure a group, or this machine's limit",
+        description="Starts a group of processes on this machine and measures what it does under load. 'limit' "
+        "measures what the machine could do without a protocol.",
+        epilog=_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("what", nargs="?", choices=("group", "limit"), default="group", metavar="limit")
+    parser.add_argument("--engine", default="totem", help="default: %(default)s")
+    parser.add_argument("--nodes", type=_count(NODES_MAX), default=4, metavar="N", help="default: %(default)s")
+    parser.add_argument(
+        "--size", type=_count(MESSAGE_BYTES_MAX), default=1024, metavar="BYTES", help="of a message (%(default)s)"
+    )
+    parser.add_argument("--seconds", type=_positive, default=5.0, metavar="S", help="of a run (%(default)s)")
+    parser.add_argument("--warm-up", type=_not_negative, default=1.0, metavar="S", help="before it (%(default)s)")
+    parser.add_argument("--repeat", type=_count(1000), default=1, metavar="N", help="runs (%(default)s)")
+    parser.add_argument("--rate", type=_not_negative, default=0.0, metavar="R", help="0, the default: saturated")
+    parser.add_argument("--service", choices=("agreed", "safe"), default="agreed")
+    parser.add_argument("--take", choices=("batches", "events"), default="batches")
+    parser.add_argument(
+        "--hosts", choices=("loopback", "netns"), default="loopback", help="netns needs root (%(default)s)"
+    )
+    parser.add_argument("--mtu", type=int, default=1500, metavar="M", help="of hosts in namespaces (%(default)s)")
+    parser.add_argument("--networks", type=_count(NETWORKS_MAX), default=1, metavar="K")
+    parser.add_argument("--replication", default="active", metavar="R", help="over two or more networks")
+    parser.add_argument("--encrypt", action="store_true", help="seal all packets")
+    parser.add_argument("--loss", type=_percent, default=0.0, metavar="PERCENT", help="random loss by packet, netns")
+    parser.add_argument(
+        "--single-packets", action="store_true", help="trains are cut where they leave, as with --loss (netns)"
+    )
+    parser.add_argument("--data-dir", type=Path, metavar="D", help="stable storage of the nodes, one folder each")
+    parser.add_argument("--packet", type=_count(65_000), metavar="BYTES", help="limit: size of a packet")
+    parser.add_argument("--durable", type=Path, metavar="DIR", help="limit: appends to this disk, each made durable")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(run=run)
+
+
+def _count(most: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        value = int(text)
+        if not 1 <= value <= most:
+            raise argparse.ArgumentTypeError(f"{value} is not between 1 and {most}")
+        return value
+
+    parse.__name__ = "number"
+    return parse
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return value
+
+
+def _not_negative(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is below 0")
+    return value
+
+
+def _percent(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < 100:
+        raise argparse.ArgumentTypeError(f"{text} is not a loss in percent")
+    return value
+
+
+def run(args: argparse.Namespace) -> int:
+    try:
+        if args.what == "limit":
+            return _limit(args)
+        return _group(args)
+    except (HostsError, GroupError, _Refused) as error:
+        print(f"ordercast bench: {error}", file=sys.stderr)
+        return 2
+    except RunFailed as error:
+        print(f"ordercast bench: {error}", file=sys.stderr)
+        return 1
+
+
+class _Refused(Exception):
+    """What was asked for makes no sense together."""
+
+
+def _work(args: argparse.Namespace) -> Work:
+    hosts = args.hosts
+    if hosts == "netns":
+        refuse_without_namespaces()
+        if not MTU_MIN <= args.mtu <= MTU_MAX:
+            raise _Refused(f"an MTU is between {MTU_MIN} and {MTU_MAX}, not {args.mtu}")
+    elif args.loss or args.single_packets:
+        raise _Refused("--loss and --single-packets need --hosts netns")
+    if args.rate and args.size < _TIMED_BYTES_MIN:
+        raise _Refused(f"with --rate a message carries its time: --size is at least {_TIMED_BYTES_MIN}")
+    check_options("bench", engine=args.engine, networks=["127.0.0.1"] * args.networks, replication=args.replication)
+    return Work(
+        engine=args.engine,
+        nodes=args.nodes,
+        size=args.size,
+        seconds=args.seconds,
+        warm_s=args.warm_up,
+        rate=args.rate,
+        service=cast(ServiceName, args.service),
+        take=args.take,
+        hosts=hosts,
+        mtu=args.mtu,
+        networks=args.networks,
+        replication=args.replication,
+        encrypt=args.encrypt,
+        data_dir=None if args.data_dir is None else str(args.data_dir),
+        loss_percent=args.loss,
+        single_packets=args.single_packets,
+    )
+
+
+def _group(args: argparse.Namespace) -> int:
+    work = _work(args)
+    with places(work) as at, progress(args.repeat * work.length_s) as tick:
+        result = summarize([run_group(work, at, tick) for _ in range(args.repeat)])
+    head = {"engine": work.engine, "nodes": work.nodes, "size": work.size, "service": work.service}
+    rest = {"take": work.take, "rate": work.rate, "hosts": work.hosts, "mtu": work.mtu, "encrypt": work.encrypt}
+    if args.json:
+        print(json.dumps(head | result | rest | {"machine": machine()}))
+        return 0
+    columns = ("run", "messages/s", "MB/s", "p50 ms", "p99 ms", "p99.9 ms", "cpu s", "retransmissions", "views")
+    rows = [_row(f"{number}", each) for number, each in enumerate(result["runs"], 1)]
+    print(table(columns, [*rows, _row("median", result)] if len(rows) > 1 else rows))
+    return 0
+
+
+def _row(name: str, figures: dict[str, Any]) -> list[object]:
+    latency = figures["latency_ms"]
+    shown = [figures[key] for key in ("delivered_per_s", "mb_per_s")]
+    shown += [latency[key] for key in ("p50", "p99", "p999")]
+    return [name, *shown, figures["cpu_s"], figures["retransmissions"], figures["views"]]
+
+
+def _limit(args: argparse.Namespace) -> int:
+    if args.durable is not None:
+        return _disk_limit(args)
+    work = _work(args)
+    packet = args.packet or (LOOPBACK_PACKET_BYTES if work.hosts == "loopback" else args.mtu - HEADER_BYTES)
+    forms = {"classic": False, "accelerated": True}
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in forms}
+    with places(work) as at, progress(2 * args.repeat * work.length_s) as tick:
+        for _ in range(args.repeat):
+            for name, accelerated in forms.items():
+                runs[name].append(run_limit(work, at, packet, accelerated=accelerated, tick=tick))
+    result = {name: summarize(figures) for name, figures in runs.items()}
+    if args.json:
+        head = {"nodes": work.nodes, "size": work.size, "packet_bytes": packet, "hosts": work.hosts}
+        print(json.dumps(head | result | {"machine": machine()}))
+        return 0
+    names = ("delivered_per_s", "mb_per_s", "rotations_per_s", "cpu_s", "spread_percent")
+    head_row = ("bare ring", "messages/s", "MB/s", "rotations/s", "cpu s", "spread %")
+    print(table(head_row, [[name, *(figures[key] for key in names)] for name, figures in result.items()]))
+    return 0
+
+
+def _disk_limit(args: argparse.Namespace) -> int:
+    directory: Path = args.durable
+    if not directory.is_dir() or not os.access(directory, os.W_OK):
+        raise _Refused(f"{directory} is no directory that can be written to")
+    with progress(args.repeat * args.seconds) as tick:
+        result = summarize([run_disk(directory, args.size, args.seconds, tick) for _ in range(args.repeat)])
+    if args.json:
+        print(json.dumps({"size": args.size, "directory": str(directory)} | result | {"machine": machine()}))
+        return 0
+    append = result["append_ms"]
+    row = [f"{args.size} B", result["appends_per_s"], result["mb_per_s"], append["p50"], append["p99"]]
+    print(table(("durable appends", "appends/s", "MB/s", "p50 ms", "p99 ms"), [row]))
+    return 0
+
+
+@contextmanager
+def progress(seconds: float) -> Iterator[Callable[[], None]]:
+    """A bar over the time that the runs take, on a terminal only."""
+    if not sys.stderr.isatty():
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("measuring"), BarColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True), auto_refresh=False, transient=True) as bar:
+        task = bar.add_task("measuring", total=seconds)
+        last = time.monotonic()
+
+        def tick() -> None:
+            nonlocal last
+            now = time.monotonic()
+            # The bar stands still while nodes start, so that it never says more than was measured.
+            bar.update(task, advance=now - last)
+            last = now
+            bar.refresh()
+
+        yield tick
