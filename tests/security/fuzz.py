@@ -1,4 +1,6 @@
-"""Fuzzes the security layer, and behind it the Totem engine's decoders: no crash, nothing opened, bounded memory.
+"""Fuzzes the security layer, and behind it the decoders of the redundancy layer and of Totem.
+
+No crash, nothing opened, bounded memory:
 
     python -m tests.security.fuzz --packets 10000000 [--seed N]
 
@@ -25,6 +27,7 @@ from ordercast.engine.contract import Effect, Persist, Unicast
 from ordercast.wire.ids import NodeId, Service, node_key
 from ordercast.wire.layout import PacketKind, WireError
 from ordercast.wire.pack import Packer
+from ordercast.wire.probe import decode_probe
 from ordercast.wire.seal import REFUSED
 from ordercast.wire.totem import decode_beacon, decode_commit, decode_join, decode_leave, decode_token, decode_wake
 from ordercast.wire.train import parse_train
@@ -48,6 +51,7 @@ _DECODERS: dict[int, Callable[[bytes], object]] = {
     PacketKind.LEAVE: decode_leave,
     PacketKind.BEACON: decode_beacon,
     PacketKind.WAKE: decode_wake,
+    PacketKind.PROBE: decode_probe,
 }
 
 
@@ -117,7 +121,7 @@ class Fuzz:
         }
 
     def _against_one_group(self, size: int) -> None:
-        world = World(seed=f"{self.seed}/{self._chunk}")
+        world = World(seed=f"{self.seed}/{self._chunk}", networks=1 + self._chunk % 2)
         world.form()
         for number in range(30):
             world.submit("abc"[number % 3], b"%d" % number * 20)
@@ -173,7 +177,7 @@ class Fuzz:
         samples += trains * max(1, len(samples) // (2 * len(trains)))
         total = len(samples)
         damage, draw, seal, receive = mutator.damage, mutator.draw, peer.guard.seal, target.guard.receive
-        tell = target.engine.receive
+        tell = target.receive
         opened = 0
         for number in range(count):
             pick = draw(32)
@@ -184,7 +188,7 @@ class Fuzz:
                 try:
                     if not pick >> 29:
                         segment = 1 + (pick >> 10) % 100
-                    tell(world.now, data, segment)
+                    tell(world.now, data, segment, 0)
                     if not number & 15:
                         self._host(world, target)
                 except AssertionError as error:
@@ -198,7 +202,7 @@ class Fuzz:
                     self._fail("engine", error, data)
                     return self._engine_again(count - number - 1, mutator)
         self.counts["plaintext mutants"] += count
-        self.counts["engine malformed"] += target.engine.state.counters["malformed"]
+        self.counts["engine malformed"] += target.totem.state.counters["malformed"]
         if opened != count:
             self.failures.append({"where": "guard", "error": f"{count} packets of a member, {opened} opened"})
         return None
@@ -206,7 +210,7 @@ class Fuzz:
     def _engine_again(self, left: int, mutator: Mutator) -> None:
         """The rest of a chunk against another group, after an engine has stopped at an assertion."""
         self.counts["engines made anew"] += 1
-        world = World(seed=f"{self.seed}/{self._chunk}/{left}")
+        world = World(seed=f"{self.seed}/{self._chunk}/{left}", networks=1 + self._chunk % 2)
         world.form()
         if left:
             self._engine(world, mutator, left)
@@ -252,7 +256,7 @@ def _plain(world: World) -> list[bytes]:
 
 def _trains(world: World) -> list[tuple[bytes, int]]:
     """Trains of several packets, as `b` could send them next in the ring of `a`, and their packets' size."""
-    ring = world.processes["a"].engine.state.active
+    ring = world.processes["a"].totem.state.active
     found = []
     for packet_bytes, size, service in product((90, 400), (1, 20, 500), Service):
         packer = Packer(node_key(NodeId("b")), packet_bytes)

@@ -109,7 +109,7 @@ class Redundant:
     def receive(self, now: int, data: bytes, segment: int, via: int | None = None) -> None:
         """A train that came by network `via`; None: from this process itself."""
         self._advance(now)
-        if via is None or len(data) < DATA_BYTES_MIN:
+        if via is None or min(len(data), segment) < DATA_BYTES_MIN:
             self.engine.receive(now, data, segment)
             return
         if len(data) <= segment:
@@ -152,7 +152,7 @@ class Redundant:
     # What arrives
 
     def _packet(self, data: bytes, via: int) -> None:
-        kind = data[3] if data[:3] == _HEAD else 0
+        kind = data[3] if len(data) > 3 and data[:3] == _HEAD else 0
         if kind == _DATA and len(data) >= DATA_BYTES_MIN:
             self._data(data, len(data), via)
         elif kind == _TOKEN and len(data) >= TOKEN_BYTES_MIN:
