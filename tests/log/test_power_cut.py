@@ -78,6 +78,35 @@ def script(disk: Disk, model: Model) -> None:
     log.close()
 
 
+def begin_anew_script(disk: Disk, model: Model) -> None:
+    """A member that is brought up from a snapshot, twice: its log begins anew, at another place and at the same."""
+    log = LogWriter(MemoryFiles(disk), segment_bytes=4096)
+    for turn in range(8):
+        log.append(Entry((numbered("n1", 1 + 20 * turn, 20),)))
+        model.note(Entry((numbered("n1", 1 + 20 * turn, 20),)), log.green, None)
+        log.append(Entry(green=log.end))
+        model.note(Entry(), log.green, None)
+        log.commit()
+        model.durable = len(model.states) - 1
+    green = base = log.end + 300
+    for again in range(3):
+        base = base if again < 2 else log.green
+        entry = Entry((numbered("n2", 1, 6),), state=b"brought up")
+        model.queue = [f"n7:{number}" for number in range(1, base + 1)]
+        model.note(entry, base, b"brought up")
+        log.begin_anew(base, {"n7": base}, entry)
+        model.durable = len(model.states) - 1
+        for turn in range(3):
+            log.append(Entry((numbered("n2", 7 + 40 * turn, 40),), state=b"later %d" % turn))
+            green = base + 6 if again else base
+            model.note(Entry((numbered("n2", 7 + 40 * turn, 40),)), log.green, b"later %d" % turn)
+            log.append(Entry(green=green))
+            model.note(Entry(), green, b"later %d" % turn)
+            log.commit()
+            model.durable = len(model.states) - 1
+    log.close()
+
+
 def check_recovery(files: dict[str, bytes], model: Model) -> None:
     disk = Disk.of(files)
     log = LogWriter(MemoryFiles(disk), segment_bytes=4096)
@@ -108,16 +137,22 @@ def check_recovery(files: dict[str, bytes], model: Model) -> None:
 def boundaries(run: Callable[[Disk, Model], None]) -> int:
     disk = Disk()
     run(disk, Model())
-    assert len(disk.names) > 2, "the script fills several segments"
     return disk.calls
 
 
-def test_the_power_may_fail_at_every_write_boundary() -> None:
-    for cut in range(boundaries(script) + 1):
+def test_the_script_fills_several_segments() -> None:
+    disk = Disk()
+    script(disk, Model())
+    assert len(disk.names) > 2
+
+
+@pytest.mark.parametrize("run", [script, begin_anew_script])
+def test_the_power_may_fail_at_every_write_boundary(run: Callable[[Disk, Model], None]) -> None:
+    for cut in range(boundaries(run) + 1):
         disk, model = Disk(), Model()
         disk.cut_at = cut
         with contextlib.suppress(PowerCut):
-            script(disk, model)
+            run(disk, model)
         for files in disk.survivors():
             check_recovery(files, model)
 

@@ -130,6 +130,8 @@ class LogReader:
                 del self._segments[base]
         last = self._segment(self._bases[-1])
         last.refresh()
+        if last.meta.anew:
+            self._bases = self._bases[-1:]  # those before it are void, and about to be removed
         if self._end > last.index.green and last.index.green >= last.base:
             # After a crash the line may stand lower for a while; what is green stays green.
             return self._end
@@ -168,12 +170,12 @@ class LogReader:
         return self._segment(self._bases[-1]).index.time_us
 
     def vector(self, offset: int) -> dict[str, int]:
-        """Of each sender the number of its last message before this offset; senders without any are left out."""
+        """Of each stream the last message before this offset; streams without any are left out."""
         number = max(0, bisect_right(self._bases, offset) - 1)
         base = self._bases[number]
         last = dict(self._segment(base).meta.vector)
         for batch in self.read(base, offset):
-            last[batch.sender] = batch.seq + len(batch) - 1
+            last[batch.chunk.stream] = batch.chunk.last
         return last
 
     def last_view(self) -> ViewRecord | None:

@@ -15,6 +15,8 @@ from ordercast.wire.layout import Malformed
 SUFFIX = ".seg"
 TEMPORARY = ".new"
 FORMAT_VERSION = 1
+META_BYTES_MAX = 2**24
+"""The first frame of a segment: its vector has an entry for each life of each sender."""
 
 
 class Meta(msgspec.Struct, omit_defaults=True):
@@ -28,6 +30,8 @@ class Meta(msgspec.Struct, omit_defaults=True):
     created_us: int
     vector: dict[str, int]
     """Of each stream (a life of a sender) the last message before `base`."""
+    anew: bool = False
+    """The log begins anew here: segments before this one are void, if a crash has left any."""
 
 
 def segment_name(base: int) -> str:
@@ -51,6 +55,14 @@ class Scan:
 
 def scan(raw: Buffer, base: int, where: str, *, verify: bool = True) -> Scan:
     """Walks over the frames of a segment from its beginning."""
+    meta = scan_meta(raw, base, where)
+    index = Index(base)
+    walk(raw, index, where, verify=verify)
+    return Scan(meta, index, index.scanned)
+
+
+def scan_meta(raw: Buffer, base: int, where: str) -> Meta:
+    """The metadata of a segment, of which `raw` is the beginning."""
     first = read_frame(raw, 0)
     if first is None or first.kind != FrameKind.META:
         raise LogCorrupt(f"{where}: damaged at byte 0, it does not begin with a sound frame of metadata")
@@ -64,9 +76,7 @@ def scan(raw: Buffer, base: int, where: str, *, verify: bool = True) -> Scan:
         )
     if meta.base != base:
         raise LogCorrupt(f"{where}: it says that it begins with offset {meta.base}")
-    index = Index(base)
-    walk(raw, index, where, verify=verify)
-    return Scan(meta, index, index.scanned)
+    return meta
 
 
 def walk(raw: Buffer, index: Index, where: str, *, verify: bool = True) -> None:

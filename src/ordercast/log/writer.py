@@ -11,7 +11,7 @@ looked at when the log is opened, and its frames when they are read.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -23,10 +23,12 @@ from ordercast.log.frame import FRAME_BYTES, HEADER_BYTES, MORE, REWIND, Frame, 
 from ordercast.log.index import Index
 from ordercast.log.segment import (
     FORMAT_VERSION,
+    META_BYTES_MAX,
     TEMPORARY,
     Meta,
     check_tail,
     scan,
+    scan_meta,
     segment_bases,
     segment_name,
 )
@@ -118,8 +120,10 @@ class LogWriter:
         if not self._bases:
             self._create(0, {}, 0)
             return Recovered()
-        self._check_seals()
         base = self._bases[-1]
+        if len(self._bases) > 1 and self._begins_anew(base):
+            self._drop_before(base)
+        self._check_seals()
         name = segment_name(base)
         self._file = self.files.open(name)
         raw = self._file.read(0, self._file.size)
@@ -275,6 +279,45 @@ class LogWriter:
             self._file.close()
             self.files.close()
 
+    def begin_anew(self, base: int, vector: Mapping[str, int], entry: Entry) -> None:
+        """All that the log holds is void: it begins at `base` with the entry, in one step, durable at once.
+
+        `base` is not below the green line, so that no offset ever stands for another message.
+        """
+        self._refuse_if_broken()
+        if base < self.green:
+            raise ValueError(f"a log that is green up to {self.green} cannot begin anew at {base}")
+        sequence = self._index.sequence + 1
+        old = self._file
+        try:
+            self._buffers, self._buffered = [], 0
+            self._tail.clear()
+            self._state = None
+            self.vector = dict(vector)
+            self._file, self._index = self._begin(base, self.vector, sequence, anew=True)
+            self.synced = 0
+            self.append(entry)
+            self.write()
+            self._place(base)
+            old.close()
+            self._drop_before(base)
+        except OSError as error:
+            raise self._break(error) from error
+
+    def _begins_anew(self, base: int) -> bool:
+        file = self.files.open(segment_name(base))
+        try:
+            size = min(file.size, META_BYTES_MAX)
+            return scan_meta(file.read(0, size), base, segment_name(base)).anew
+        finally:
+            file.close()
+
+    def _drop_before(self, base: int) -> None:
+        for old in [each for each in self._bases if each < base]:
+            self.files.remove(segment_name(old))
+        self._bases = [base]
+        self.files.sync()
+
     # Segments
 
     def _create(self, base: int, vector: dict[str, int], sequence: int) -> None:
@@ -282,10 +325,10 @@ class LogWriter:
         self._file, self._index = self._begin(base, vector, sequence)
         self._place(base)
 
-    def _begin(self, base: int, vector: dict[str, int], sequence: int) -> tuple[File, Index]:
+    def _begin(self, base: int, vector: dict[str, int], sequence: int, anew: bool = False) -> tuple[File, Index]:
         """A segment under a temporary name, with its metadata appended."""
         file = self.files.open(segment_name(base) + TEMPORARY, create=True)
-        meta = Meta(FORMAT_VERSION, base, self.group, self.member, self._now_us, dict(sorted(vector.items())))
+        meta = Meta(FORMAT_VERSION, base, self.group, self.member, self._now_us, dict(sorted(vector.items())), anew)
         parts = make_frame(FrameKind.META, 0, sequence, base, 0, 0, base, base, 0, [msgspec.json.encode(meta)])
         file.append(parts)
         index = Index(base)
