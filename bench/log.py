@@ -87,7 +87,8 @@ def replay_batches(directory: Path) -> int:
         count += len(batch)
         total += ends[-1] - ends[0]
         marks += sum(map(blob.__getitem__, ends[:-1]))
-    assert total and marks
+    assert total
+    assert marks
     return count
 
 

@@ -27,10 +27,10 @@ from ordercast.member import (
     Pledge,
     Receipt,
     ServiceName,
-    StreamEnd,
     check_options,
     read_key,
 )
+from ordercast.stream import StreamEnd
 
 __all__ = ["DISCOVERY_S", "MESSAGE_BYTES_MAX", "Group", "JoinOptions", "Receipt", "Ticket", "join"]
 

@@ -1,8 +1,6 @@
 """One membership: what the two faces of a group, asyncio and blocking, share.
 
-The driver's thread fills a `Stream`; the application's side takes it apart. What crosses between the threads does so
-once a turn of the driver's loop, however many messages that is: they are collected until then, and in a trace what is
-handed over has been written before.
+The driver's thread fills a `Stream` (`stream.py`); the application's side takes it apart.
 """
 
 from __future__ import annotations
@@ -16,22 +14,13 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple, TypedDict, cast
+from typing import Literal, NamedTuple, TypedDict
 
-from ordercast.engine.assemble import Batch as Columns
-from ordercast.engine.contract import Kind, Report, Submission
-from ordercast.engine.contract import View as EngineView
+from ordercast.engine.contract import Submission
 from ordercast.engine.totem import Phase, Totem, TotemConfig
 from ordercast.errors import AuthError, DeliveryUncertain, GroupError, MessageTooLarge, NotMember, WouldBlock
 from ordercast.events import (
-    Batch,
-    BatchEvent,
-    Event,
     Headers,
-    Message,
-    NetworkFault,
-    NetworkRepaired,
-    TransitionalView,
     View,
     encode_headers,
 )
@@ -42,6 +31,7 @@ from ordercast.net.recorder import Recorder
 from ordercast.net.storage import Storage
 from ordercast.net.udp import UdpNetwork
 from ordercast.redundancy import NetworkConfig, Redundant, parse_replication
+from ordercast.stream import Reader, Stream, StreamEnd
 from ordercast.wire.ids import NodeId, Service
 from ordercast.wire.keys import GroupKey, GroupKeyError, load_key
 from ordercast.wire.layout import NETWORKS_MAX, WireError
@@ -69,7 +59,6 @@ ServiceName = Literal["agreed", "safe"]
 KeyLike = str | os.PathLike[str] | bytes
 """A group's secret: the path of a file that `ordercast keygen` made, or its contents."""
 _SERVICES = {"agreed": Service.AGREED, "safe": Service.SAFE}
-_SERVICE_NAMES = {service: name for name, service in _SERVICES.items()}
 
 
 class Receipt(NamedTuple):
@@ -109,171 +98,6 @@ class Pledge:
         for call in self.when_done or ():
             call()
         self.when_done = None
-
-
-class StreamEnd(NamedTuple):
-    """The last item of a stream."""
-
-    error: GroupError | None
-
-
-class _Done(NamedTuple):
-    """So many of my own messages have been delivered."""
-
-    messages: int
-    view_id: str
-    seq: int
-    unsure: bool
-    """In a transitional view without all members of the last one: of a safe message the others may know nothing."""
-
-
-class Stream:
-    """The driver's Sink: what was delivered and not taken yet. All methods run in the driver's thread."""
-
-    def __init__(self, networks: Sequence[str]) -> None:
-        self.networks = networks
-        self.items: deque[BatchEvent | StreamEnd] = deque()
-        self.done: deque[_Done] = deque()
-        self.own = 0
-        """Own messages that were delivered."""
-        self.bytes_in = 0
-        self.messages_in = 0
-        self.members_most = 0
-        """In any view so far: who came and went while this process was still joining was there all the same."""
-        self.bytes_out = 0
-        """Counted by the side that takes."""
-        self.end: StreamEnd | None = None
-        self.current: EngineView | None = None
-        self.room_wanted = False
-        """A sender waits until `has_room`."""
-        self.has_room: Callable[[], bool] = lambda: True
-        self.wake: Callable[[], None] = lambda: None
-        self.on_end: Callable[[], None] = lambda: None
-        self._staged: list[BatchEvent] = []
-        self._staged_done: list[_Done] = []
-        self._unsure = False
-
-    def view(self, view: EngineView) -> None:
-        old = self.current
-        if view.kind is Kind.TRANSITIONAL:
-            self._unsure = old is not None and len(view.members) < len(old.members)
-            self._staged.append(TransitionalView(view.id, view.members))
-            return
-        before = () if old is None else old.members
-        joined = tuple(name for name in view.members if name not in before)
-        left = tuple(name for name in before if name not in view.members)
-        self._unsure = False
-        self._staged.append(View(view.id, view.members, joined, left))
-        self.current = view
-        self.members_most = max(self.members_most, len(view.members))
-
-    def batch(self, columns: Columns, sender: NodeId, view_id: str, mine: bool) -> None:
-        self._staged.append(Batch(columns, sender, view_id, _SERVICE_NAMES[columns.service]))
-        self.bytes_in += len(columns.blob) + READER_MESSAGE_BYTES * len(columns.lengths)
-        self.messages_in += len(columns.lengths)
-        if mine:
-            count = len(columns.lengths)
-            self.own += count
-            self._staged_done.append(_Done(count, view_id, columns.first + count - 1, self._unsure))
-
-    def publish(self) -> None:
-        fresh = bool(self._staged)
-        if fresh:
-            self.items.extend(self._staged)
-            self.done.extend(self._staged_done)
-            self._staged.clear()
-            self._staged_done.clear()
-        if fresh or (self.room_wanted and self.has_room()):
-            self.room_wanted = False
-            self.wake()
-
-    def reader_backlog(self) -> int:
-        return self.bytes_in - self.bytes_out
-
-    def reported(self, report: Report) -> None:
-        if report.what not in ("network_fault", "network_repaired"):
-            return
-        detail = dict(report.detail)
-        number = cast(int, detail.pop("network"))
-        network = self.networks[number - 1]
-        if report.what == "network_fault":
-            self._staged.append(NetworkFault(network, report.reason, number, detail))
-        else:
-            self._staged.append(NetworkRepaired(network, number))
-
-    def ended(self, error: GroupError | None, whole: bool) -> None:
-        """Nothing follows. What the turn that failed had delivered stands in no trace: it is handed to nobody."""
-        if whole:
-            self.publish()
-        end = StreamEnd(error)
-        self.items.append(end)
-        self.end = end
-        self.on_end()
-        self.wake()
-
-
-class Reader:
-    """Takes the stream, event by event or batch by batch: one place for a group, however often it is iterated."""
-
-    def __init__(self, stream: Stream) -> None:
-        self._stream = stream
-        self._batch: Batch | None = None
-        self._messages: deque[Message] = deque()
-        """Those of `_batch` that have not been taken."""
-
-    def begin(self) -> None:
-        """At the end of `join`: the first view that the application sees is the group's, with all members as new.
-
-        What came before it is dropped as far as there are views only; messages of an earlier view are kept, after it,
-        and so are faults of networks.
-        """
-        items = self._stream.items
-        latest: View | None = None
-        kept: list[NetworkFault | NetworkRepaired] = []
-        while items and not isinstance(items[0], (Batch, StreamEnd)):
-            item = items[0]
-            if isinstance(item, TransitionalView) and not _view_follows(items):
-                break
-            items.popleft()
-            if isinstance(item, View):
-                latest = item
-            elif not isinstance(item, TransitionalView):
-                kept.append(item)
-        items.extendleft(reversed(kept))
-        if latest is not None:
-            items.appendleft(View(latest.id, latest.members, latest.members))
-
-    def next_event(self) -> Event | StreamEnd | None:
-        """The next event; None if there is none yet. The end stays where it is."""
-        if self._messages:
-            return self._messages.popleft()
-        item = self.next_batch()
-        if isinstance(item, Batch):
-            self._batch = item
-            self._messages.extend(item)
-            return self._messages.popleft()
-        return item
-
-    def next_batch(self) -> BatchEvent | StreamEnd | None:
-        if self._messages:
-            assert self._batch is not None
-            rest = self._batch.tail(len(self._messages))
-            self._messages.clear()
-            return rest
-        items = self._stream.items
-        if not items:
-            return None
-        if self._stream.end is not None and items[0] is self._stream.end:
-            return self._stream.end
-        item = items.popleft()
-        assert not isinstance(item, StreamEnd)
-        if isinstance(item, Batch):
-            self._stream.bytes_out += len(item.blob) + READER_MESSAGE_BYTES * len(item.lengths)
-        return item
-
-
-def _view_follows(items: deque[BatchEvent | StreamEnd]) -> bool:
-    return len(items) > 1 and isinstance(items[1], View)
 
 
 class JoinOptions(TypedDict, total=False):

@@ -28,10 +28,10 @@ from ordercast.member import (
     Pledge,
     Receipt,
     ServiceName,
-    StreamEnd,
     check_options,
     read_key,
 )
+from ordercast.stream import StreamEnd
 
 __all__ = ["Group", "SyncTicket", "join"]
 

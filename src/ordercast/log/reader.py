@@ -138,6 +138,14 @@ class LogReader:
         self._end = last.index.green
         return self._end
 
+    def extend(self, end: int) -> None:
+        """Looks for what was appended, and takes the caller's word that what lies before `end` has its final place.
+
+        The member that writes the log knows that before its green line is on the disk.
+        """
+        self.refresh()
+        self._end = max(self._end, end)
+
     @property
     def earliest(self) -> int:
         """The first offset that is still there."""
