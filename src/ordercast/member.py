@@ -5,6 +5,7 @@ The driver's thread fills a `Stream` (`stream.py`); the application's side takes
 
 from __future__ import annotations
 
+import base64
 import math
 import os
 import socket
@@ -12,7 +13,7 @@ import time
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, TypedDict
 
@@ -26,7 +27,7 @@ from ordercast.events import (
 )
 from ordercast.net.addresses import Address, is_loopback, parse_local, split_peers
 from ordercast.net.driver import READER_MESSAGE_BYTES, Driver
-from ordercast.net.presence import Presence
+from ordercast.net.presence import Presence, Request
 from ordercast.net.recorder import Recorder
 from ordercast.net.storage import Storage
 from ordercast.net.udp import UdpNetwork
@@ -308,7 +309,7 @@ class Member:
 
     def start(self) -> None:
         self._joined_from = time.monotonic()
-        self._presence = Presence(self.status)
+        self._presence = Presence(self._answer)
         self.stream.on_end = self._presence.close
         self.driver.start()
 
@@ -457,7 +458,23 @@ class Member:
             "networks": self._status_of_networks(),
             "counters": dict(self.engine.state.counters),
             "guard": dict(self.guard.counters),
+            "keys": [key.id for key in self.guard.keys],
+            "key_change": self.driver.key_change(),
         }
+
+    def _answer(self, request: Request | None) -> Mapping[str, object]:
+        """What commands on this machine ask for, in the thread of the presence."""
+        if request is None:
+            return self.status()
+        if request.get("do") != "rotate-key":
+            return {"error": f"this member cannot do {request.get('do')!r}"}
+        if self.options.key is None:
+            return {"error": "it runs without a key, and cannot be given one while it runs"}
+        try:
+            self.driver.rotate(load_key(base64.b64decode(str(request.get("key")))))
+        except ValueError as error:  # GroupKeyError among them
+            return {"error": str(error)}
+        return {"name": self.options.name}
 
     def _status_of_networks(self) -> list[dict[str, object]]:
         found: list[dict[str, object]] = [

@@ -115,12 +115,13 @@ def test_a_member_that_is_stopped_is_silent(runtime, start):
 
 def test_only_the_user_can_ask(runtime, monkeypatch):
     monkeypatch.setenv("ORDERCAST_RUNTIME_DIR", runtime["ORDERCAST_RUNTIME_DIR"])
-    presence = Presence(lambda: {"name": "a"})
+    presence = Presence(lambda request: {"name": "a"} if request is None else {"asked": request["do"]})
     try:
         assert presence.failure is None
         assert stat.S_IMODE(own_directory().stat().st_mode) == 0o700
         (path,) = [path for path in sockets() if path.parent == own_directory()]
         assert ask(path) == {"pid": os.getpid(), "name": "a"}
+        assert ask(path, {"do": "this"}) == {"pid": os.getpid(), "asked": "this"}
     finally:
         presence.close()
     assert ask(path) is None
@@ -129,7 +130,7 @@ def test_only_the_user_can_ask(runtime, monkeypatch):
 def test_a_directory_that_others_can_use_is_not_used(runtime, monkeypatch):
     monkeypatch.setenv("ORDERCAST_RUNTIME_DIR", runtime["ORDERCAST_RUNTIME_DIR"])
     own_directory().chmod(0o755)
-    presence = Presence(dict)
+    presence = Presence(lambda _: {})
     assert presence.failure is not None
     assert "only its owner" in presence.failure
     presence.close()
@@ -162,7 +163,7 @@ def test_a_forked_child_does_not_stand_in_for_its_parent(runtime):
 def test_a_status_that_fails_says_so(runtime, monkeypatch):
     monkeypatch.setenv("ORDERCAST_RUNTIME_DIR", runtime["ORDERCAST_RUNTIME_DIR"])
 
-    def broken() -> dict[str, object]:
+    def broken(_: object) -> dict[str, object]:
         raise RuntimeError("dictionary changed size during iteration")
 
     presence = Presence(broken)
@@ -179,7 +180,7 @@ def test_where_members_are_found(tmp_path, monkeypatch):
     monkeypatch.delenv("ORDERCAST_RUNTIME_DIR", raising=False)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     assert own_directory() == tmp_path / "ordercast"
-    presence = Presence(dict)
+    presence = Presence(lambda _: {})
     try:
         monkeypatch.delenv("XDG_RUNTIME_DIR")
         assert str(own_directory()) == f"/tmp/ordercast-{os.getuid()}"

@@ -51,7 +51,7 @@ def test_pipe_refuses(case):
     assert reason in line
 
 
-@pytest.mark.parametrize("command", ["web", "rotate-key"])
+@pytest.mark.parametrize("command", ["web"])
 def test_what_is_reserved_is_refused_and_not_stubbed(command):
     for arguments in ((), ("--help",), ("--nodes", "4")):
         line = error_line(ordercast(command, *arguments))

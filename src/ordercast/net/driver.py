@@ -265,6 +265,15 @@ class Driver(threading.Thread):
         self._call(begin)
         return rotation
 
+    def key_change(self) -> dict[str, object] | None:
+        """The change of keys that goes on, and which members have not been heard to accept the new key yet."""
+        rotation, view = self._rotation, self._view
+        if rotation is None or not rotation.begun:
+            return None
+        members = frozenset() if view is None else frozenset(view.members)
+        accept = self.guard.proven(rotation.key) if rotation.key in self.guard.keys else frozenset()
+        return {"to": rotation.key.id, "waits_for": sorted(members - accept - {self.engine.name})}
+
     @property
     def throttling(self) -> bool:
         """The group waits for this member's application."""

@@ -1,8 +1,9 @@
-"""How `ordercast status` finds the members on a machine and asks them: a Unix socket each, in a directory of the user.
+"""How commands find the members on a machine and ask them: a Unix socket each, in a directory of the user.
 
-Whoever connects gets one JSON object, the member's status, and the end of the stream. A member that nobody asks pays
-nothing for it: its thread waits in `accept`. The socket of a process that died refuses connections; whoever meets it
-takes it away.
+Whoever connects sends one line of JSON, `{"do": …}`, or nothing, closes his side, and gets one JSON object and the end
+of the stream: for nothing the member's status, for a request the answer to it. A member that nobody asks pays nothing
+for it: its thread waits in `accept`. The socket of a process that died refuses connections; whoever meets it takes it
+away.
 """
 
 from __future__ import annotations
@@ -22,7 +23,12 @@ _DIRECTORY_VARIABLE = "ORDERCAST_RUNTIME_DIR"
 _ANSWER_S = 3.0
 """How long an answer may take to be read, and to come."""
 _ANSWER_BYTES_MAX = 4 << 20
+_REQUEST_BYTES_MAX = 1 << 16
 _numbers = count(1)
+
+Request = Mapping[str, object]
+Answers = Callable[[Request | None], Mapping[str, object]]
+"""Answers a request, or with the status if there is none; called in the socket's thread, beside the running member."""
 
 
 class Presence:
@@ -31,8 +37,8 @@ class Presence:
     What keeps it from being made is left in `failure`: a member that cannot be asked is a member all the same.
     """
 
-    def __init__(self, status: Callable[[], Mapping[str, object]]) -> None:
-        self._status = status
+    def __init__(self, answers: Answers) -> None:
+        self._answers = answers
         self._socket: socket.socket | None = None
         self._path: Path | None = None
         self.failure: str | None = None
@@ -68,11 +74,14 @@ class Presence:
                     return  # closed
                 with asker, suppress(OSError):
                     asker.settimeout(_ANSWER_S)
-                    asker.sendall(self._text())
+                    asker.sendall(self._text(_read_all(asker, _REQUEST_BYTES_MAX)))
 
-    def _text(self) -> bytes:
+    def _text(self, request: bytes) -> bytes:
         try:
-            answer = {"pid": os.getpid(), **self._status()}
+            asked = json.loads(request) if request else None
+            if asked is not None and not isinstance(asked, dict):
+                raise ValueError("a request is a JSON object")
+            answer = {"pid": os.getpid(), **self._answers(asked)}
         except Exception as error:
             # The figures are read beside the running member, which may be in the middle of something.
             answer = {"pid": os.getpid(), "error": f"{type(error).__name__}: {error}"}
@@ -128,8 +137,8 @@ def sockets() -> list[Path]:
     return sorted(path for directory in directories() for path in directory.glob(f"*{_SUFFIX}"))
 
 
-def ask(path: Path) -> dict[str, object] | None:
-    """The status of the member at a socket; None if there is none any more. TimeoutError: it is there and is silent."""
+def ask(path: Path, request: Request | None = None) -> dict[str, object] | None:
+    """The answer of the member at a socket; None if there is none any more. TimeoutError: it is there and is silent."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asker:
         asker.settimeout(_ANSWER_S)
         try:
@@ -140,15 +149,25 @@ def ask(path: Path) -> dict[str, object] | None:
             return None
         except BlockingIOError:
             raise TimeoutError from None  # others ask already, and none gets an answer
-        answer = bytearray()
-        with suppress(ConnectionResetError):
-            while len(answer) < _ANSWER_BYTES_MAX and (block := asker.recv(1 << 16)):
-                answer += block
+        with suppress(BrokenPipeError):
+            asker.sendall(b"" if request is None else json.dumps(request).encode())
+        with suppress(OSError):
+            asker.shutdown(socket.SHUT_WR)
+        said = _read_all(asker, _ANSWER_BYTES_MAX)
     try:
-        status = json.loads(bytes(answer))
+        answer = json.loads(said)
     except ValueError:
         return None  # it left while it answered
-    return status if isinstance(status, dict) else None
+    return answer if isinstance(answer, dict) else None
+
+
+def _read_all(connection: socket.socket, bytes_max: int) -> bytes:
+    """To the end of the stream."""
+    read = bytearray()
+    with suppress(ConnectionResetError):
+        while len(read) < bytes_max and (block := connection.recv(1 << 16)):
+            read += block
+    return bytes(read)
 
 
 def _clear(directory: Path) -> None:

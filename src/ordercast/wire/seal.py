@@ -392,7 +392,8 @@ class Guard:
     @property
     def keys(self) -> tuple[GroupKey, ...]:
         """Those that are accepted, the one that seals first."""
-        others = (realm.key for realm in self._realms.values() if realm is not self._current)
+        # Status reads this beside the running member: the copy is made at once.
+        others = (realm.key for realm in [*self._realms.values()] if realm is not self._current)
         return (self._current.key, *others)
 
     def add_key(self, key: GroupKey) -> None:

@@ -1,0 +1,86 @@
+"""`ordercast rotate-key`: another secret under load, without loss and without a view."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cli.processes import error_line, ordercast, unique, wait_until
+from ordercast.wire.keys import load_key
+
+
+@pytest.fixture
+def runtime(tmp_path):
+    path = tmp_path / "runtime"
+    path.mkdir(mode=0o700)
+    return {"ORDERCAST_RUNTIME_DIR": str(path)}
+
+
+def keys(tmp_path, *names):
+    for name in names:
+        assert ordercast("keygen", tmp_path / name).returncode == 0
+    return [tmp_path / name for name in names]
+
+
+def test_members_go_over_to_another_secret_under_load(runtime, start, tmp_path):
+    old, new = keys(tmp_path, "old.key", "new.key")
+    group = unique("rotation")
+    a, b = (
+        start("pipe", group, "--name", name, "--members", "2", "--follow", "--key", old, **runtime) for name in "ab"
+    )
+    a.wait_for(lambda: bool(a.views))
+    rotation = start("rotate-key", group, new, "--json", **runtime)
+    sent = 0
+
+    def all_come_back() -> bool:
+        return len(a.messages) == sent
+
+    while rotation.process.poll() is None:
+        a.write(f"{sent}\n")
+        sent += 1
+        a.wait_for(all_come_back, "an own message")
+    assert sent > 50
+    assert rotation.wait() == 0
+    assert json.loads(rotation.lines[0]) == {"group": group, "key": load_key(new).id, "done": True, "waiting": {}}
+    b.wait_for(lambda: len(b.messages) == sent, "what was sent meanwhile")
+    assert [message["data"] for message in b.messages] == [str(number) for number in range(sent)]
+    assert len(a.views) == len(b.views) == 1
+    newcomer = start("pipe", group, "--name", "c", "--members", "3", "--follow", "--key", new, **runtime)
+    newcomer.wait_for(lambda: bool(newcomer.views), "one with the new secret joins")
+    again = ordercast("rotate-key", group, new, **runtime)
+    assert again.returncode == 0
+    assert b"use key" in again.stdout
+
+
+def test_a_member_that_is_told_nothing_holds_the_change_up(runtime, start, tmp_path):
+    old, new = keys(tmp_path, "old.key", "new.key")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    group = unique("half a rotation")
+    a = start("pipe", group, "--name", "a", "--members", "2", "--follow", "--key", old, **runtime)
+    b = start(
+        "pipe", group, "--name", "b", "--members", "2", "--follow", "--key", old, ORDERCAST_RUNTIME_DIR=str(elsewhere)
+    )
+    a.wait_for(lambda: bool(a.views))
+    first = ordercast("rotate-key", group, new, "--wait", "0.5", "--json", **runtime)
+    assert (first.returncode, json.loads(first.stdout)["waiting"]) == (1, {"a": ["b"]})
+    a.write("still heard\n")
+    b.wait_for(lambda: bool(b.messages))
+    second = ordercast("rotate-key", group, new, ORDERCAST_RUNTIME_DIR=str(elsewhere))
+    assert second.returncode == 0, second.stderr
+    wait_until(lambda: ordercast("rotate-key", group, new, **runtime).returncode == 0, "the first one is done, too")
+    assert len(a.views) == len(b.views) == 1
+
+
+def test_what_cannot_be_done_is_one_line(runtime, start, tmp_path):
+    (new,) = keys(tmp_path, "new.key")
+    group = unique("no key")
+    none = ordercast("rotate-key", group, new, **runtime)
+    assert (none.returncode, none.stdout.decode()) == (1, f"no members of {group} run on this machine\n")
+    a = start("pipe", group, "--name", "a", "--follow", **runtime)
+    a.wait_for(lambda: bool(a.views))
+    assert "a: it runs without a key" in error_line(ordercast("rotate-key", group, new, **runtime))
+    assert "cannot be read" in error_line(ordercast("rotate-key", group, tmp_path / "missing", **runtime))
+    (tmp_path / "text").write_text("no key\n")
+    assert str(tmp_path / "text") in error_line(ordercast("rotate-key", group, tmp_path / "text", **runtime))
