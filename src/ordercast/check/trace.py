@@ -1,5 +1,7 @@
 """Reading a trace directory: one file a node, `NODE.jsonl` or `NODE.parquet`, one event a line.
 
+`NODE.parquet` may also be a directory of Parquet files, as Spark writes one: its parts in the order of their names.
+
 What cannot be read is refused with a `TraceError`; nothing is skipped or guessed, because a checker that passes over
 a damaged line would vouch for what it has not seen. Files are streamed: no file is ever in memory as a whole.
 """
@@ -42,16 +44,30 @@ def node_files(directory: Path) -> dict[str, Path]:
     return files
 
 
+def parts(path: Path) -> list[Path]:
+    """The files of which a node's file consists: itself, or the parts of a directory `NODE.parquet`."""
+    if path.suffix != ".parquet" or not path.is_dir():
+        return [path]
+    try:
+        found = sorted(part for part in path.iterdir() if part.suffix == ".parquet" and part.name[0] not in "._")
+    except OSError as error:
+        raise TraceError(f"{path}: {error.strerror or error}") from None
+    if not found:
+        raise TraceError(f"{path}: a directory with no Parquet file in it")
+    return found
+
+
 def read_events(path: Path, progress: Progress | None = None) -> Iterator[Event | Extra]:
     """The events of one file, in order. The n-th event stands in line (parquet: row) n."""
-    return _read_parquet(path, progress) if path.suffix == ".parquet" else _read_jsonl(path, progress)
+    for part in parts(path):
+        yield from _read_parquet(part, progress) if part.suffix == ".parquet" else _read_jsonl(part, progress)
 
 
 def convert_events(node: str, events: Iterable[Event | Extra | Mapping[str, object]]) -> Iterator[Event | Extra]:
     """Events in memory: typed ones as they are, dicts as a line of a file would be read."""
     for number, event in enumerate(events, 1):
         if isinstance(event, Mapping):
-            yield _convert(dict(event), f"node {node}, event {number}")
+            yield convert_row(dict(event), f"node {node}, event {number}")
         else:
             yield event
 
@@ -94,10 +110,10 @@ def _decode_slowly(line: bytes, where: str) -> Event | Extra:
         raise TraceError(f"{where}: {torn}{problem}") from None
     if not isinstance(fields, dict):
         raise TraceError(f"{where}: an event is a JSON object, this is {type(fields).__name__}")
-    return _convert(fields, where)
+    return convert_row(fields, where)
 
 
-def _convert(fields: dict[str, Any], where: str) -> Event | Extra:
+def convert_row(fields: dict[str, Any], where: str) -> Event | Extra:
     name = fields.get("event")
     wanted: Any = Extra if isinstance(name, str) and name.startswith("x-") else Event
     try:
@@ -116,8 +132,8 @@ def _read_parquet(path: Path, progress: Progress | None) -> Iterator[Event | Ext
         raise TraceError(f"{path}: reading Parquet needs pyarrow: pip install 'ordercast[parquet]'") from None
     try:
         with pq.ParquetFile(path) as file:
-            _refuse_other_schema(path, file.schema_arrow)
-            wanted = [name for name in file.schema_arrow.names if name in _COLUMNS]
+            refuse_other_schema(path, file.schema_arrow)
+            wanted = [name for name in file.schema_arrow.names if name in COLUMNS]
             share = path.stat().st_size // max(1, -(-file.metadata.num_rows // _PROGRESS_LINES))
             number = 0
             for batch in file.iter_batches(_PROGRESS_LINES, columns=wanted):
@@ -126,7 +142,7 @@ def _read_parquet(path: Path, progress: Progress | None) -> Iterator[Event | Ext
                     number += 1
                     # An absent value is how Parquet leaves a field out, so null and missing are the same here.
                     fields = {name: value for name, value in zip(wanted, row, strict=True) if value is not None}
-                    yield _convert(fields, f"{path}, row {number}")
+                    yield convert_row(fields, f"{path}, row {number}")
                 if progress is not None:
                     progress(share)
     except OSError as error:
@@ -139,7 +155,7 @@ def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-_COLUMNS = {
+COLUMNS = {
     "node": "text",
     "step": "integer",
     "event": "text",
@@ -156,7 +172,7 @@ _COLUMNS = {
 }
 
 
-def _refuse_other_schema(path: Path, schema: Any) -> None:
+def refuse_other_schema(path: Path, schema: Any) -> None:
     import pyarrow.types as types
 
     def is_text(kind: Any) -> bool:
@@ -176,7 +192,7 @@ def _refuse_other_schema(path: Path, schema: Any) -> None:
     for name in ("node", "step", "event"):
         if name not in schema.names:
             raise TraceError(f"{path}: no column '{name}'")
-    for name, wanted in _COLUMNS.items():
+    for name, wanted in COLUMNS.items():
         if schema.names.count(name) > 1:
             raise TraceError(f"{path}: column '{name}' stands there twice")
         if name not in schema.names:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ordercast.check import TraceError, Verdict, check_trace
-from ordercast.check.trace import Progress, node_files
+from ordercast.check.trace import Progress, node_files, parts
 
 _EXAMPLE = """\
 exit status: 0 all properties hold, 1 a property is violated, 2 a trace cannot be read
@@ -108,7 +108,8 @@ def _progress(trace: str) -> Iterator[Progress | None]:
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
     columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
-    size = sum(path.stat().st_size for path in node_files(Path(trace)).values() if path.is_file())
+    files = [part for path in node_files(Path(trace)).values() for part in parts(path)]
+    size = sum(path.stat().st_size for path in files if path.is_file())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(f"reading {trace}", total=size)
         yield lambda count: bar.advance(task, count)
