@@ -104,8 +104,9 @@ class _Job:
     # Reading
 
     def _scanned(self) -> DataFrame:
-        parallel = self.spark.sparkContext.defaultParallelism
-        tasks = max(1, min(len(self.chunks), 64 * parallel))
+        size = sum(chunk.end - chunk.start for chunk in self.chunks)
+        tasks = max(2 * self.spark.sparkContext.defaultParallelism, size // CHUNK_BYTES)
+        tasks = max(1, min(len(self.chunks), tasks))
         rows = [(c.trace, c.file, c.node, c.path, c.start, c.end, c.last) for c in self.chunks]
         # Neighbours go to different tasks, so that a node with a long trace is read by all.
         dealt = self.spark.sparkContext.parallelize([rows[first::tasks] for first in range(tasks)], tasks)
@@ -154,14 +155,13 @@ class _Job:
     def _parts(self, folded: DataFrame, controls: DataFrame, refused: set[int]) -> DataFrame:
         """The slices of all traces."""
         everything = controls.select("trace", F.lit(0).cast("bigint").alias("block"), "node", "step", "raw", *_nothing())
-        names = sorted(str(path) for path in (self.scratch / "messages").glob("*.parquet"))
-        if not names:
+        if not any((self.scratch / "messages").glob("*.parquet")):
             return everything
         scanned = self.spark.read.parquet(str(self.scratch / "messages"))
         if refused:
             scanned = scanned.where(~F.col("trace").isin(*refused))
         carries = folded.where(F.col("kind") == fold.CARRY)
-        found = messages(scanned, small(carries, len(names)))
+        found = messages(scanned, small(carries, len(self.chunks)))
         of_blocks = self._stored("blocks", blocks(controls))
         count = of_blocks.count()
         each = self._stored("each", judged(by_message(found), small(of_blocks, count)))
@@ -229,11 +229,16 @@ def _arrow(schema: str) -> pa.Schema:
 def _scanner(nodes: Mapping[int, tuple[str, ...]], scratch: Path) -> Callable[[_Batches], Iterator[pa.RecordBatch]]:
     schema = _arrow(scan.CONTROL_SCHEMA)
 
-    def scanned(batches: _Batches) -> Iterator[pa.RecordBatch]:
+    def rows(batches: _Batches) -> Iterator[dict[str, Any]]:
+        writer = scan.Writer(scratch)
         for batch in batches:
             for row in batch.to_pylist():
                 chunk = Chunk(**row)
-                yield from scan.as_batches(scan.scan(chunk, nodes[chunk.trace], scratch), schema)
+                yield from scan.scan(chunk, nodes[chunk.trace], writer)
+        writer.close()
+
+    def scanned(batches: _Batches) -> Iterator[pa.RecordBatch]:
+        return scan.as_batches(rows(batches), schema)
 
     return scanned
 

@@ -52,6 +52,8 @@ MESSAGE_SCHEMA = pa.schema(
         ("wrong", pa.bool_()),
     ]
 )
+FILE_ROWS = 2**19
+"""A file of messages is closed when it has this many."""
 _PLACE_OF_SUMMARY = 2**31 - 1
 _WHAT: dict[type, str] = {Recover: "recover", Leave: "leave", End: "end", Close: "close"}
 # What a message's `block`, `regular`, `wrong` and counts hang on: nothing outside of the chunk; the configuration in
@@ -79,15 +81,45 @@ class Columns:
     events: int = 0
 
 
-def scan(chunk: Chunk, nodes: tuple[str, ...], scratch: Path) -> Iterator[dict[str, Any]]:
-    """The rows of one chunk. What it writes has the chunk's name, so that a task that is tried again changes nothing."""
-    name = nodes[chunk.node]
+class Writer:
+    """Collects the messages of a task's chunks into files of some size.
+
+    A file has the name of its first chunk and is renamed when it is whole: a task that is tried again changes nothing.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._tables: list[pa.Table] = []
+        self._rows = 0
+        self._first = 0
+
+    def add(self, cid: int, table: pa.Table) -> None:
+        if not len(table):
+            return
+        if not self._tables:
+            self._first = cid
+        self._tables.append(table)
+        self._rows += len(table)
+        if self._rows >= FILE_ROWS:
+            self.close()
+
+    def close(self) -> None:
+        if self._tables:
+            path = self._directory / f"{self._first:016x}.parquet"
+            temporary = path.with_name(f".{path.name}.{os.getpid()}")
+            pq.write_table(pa.concat_tables(self._tables), temporary, compression="zstd", compression_level=1)
+            temporary.replace(path)
+        self._tables, self._rows = [], 0
+
+
+def scan(chunk: Chunk, nodes: tuple[str, ...], writer: Writer) -> Iterator[dict[str, Any]]:
+    """The control rows of one chunk; its messages go to the writer."""
     try:
-        for offset, columns in _read(chunk, name):
+        for offset, columns in _read(chunk, nodes[chunk.node]):
             if columns.events:
                 cid = chunk.file << OFFSET_BITS | offset
                 yield from _rows(chunk, cid, columns, nodes)
-                _write(scratch / f"{cid:016x}.parquet", _table(chunk, cid, columns, nodes))
+                writer.add(cid, _table(chunk, cid, columns, nodes))
     except (Unreadable, TraceError, msgspec.MsgspecError, pa.ArrowException, OSError, ValueError, OverflowError):
         yield {"trace": chunk.trace, "node": chunk.node, "what": "error", "file": chunk.file}
 
@@ -289,6 +321,8 @@ def _rows(chunk: Chunk, cid: int, columns: Columns, nodes: tuple[str, ...]) -> I
     common = {"trace": chunk.trace, "node": chunk.node, "cid": cid, "file": chunk.file}
     encode = msgspec.json.Encoder().encode
     for number, (_, event) in enumerate(columns.marks):
+        if not -(2**63) <= event.step < 2**63:
+            raise Unreadable
         row = {**common, "place": number, "seg": number + 1, "step": event.step, "raw": encode(event)}
         if isinstance(event, Conf):
             if event.number is None or not known.issuperset(event.members):
@@ -355,13 +389,6 @@ def _table(chunk: Chunk, cid: int, columns: Columns, nodes: tuple[str, ...]) -> 
         wrong,
     ]
     return pa.table([pa.array(column) for column in data], schema=MESSAGE_SCHEMA)
-
-
-def _write(path: Path, table: pa.Table) -> None:
-    # Renamed when it is whole: of two attempts at a task each writes the same.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    pq.write_table(table, temporary, compression="zstd", compression_level=1)
-    temporary.replace(path)
 
 
 def as_batches(rows: Iterable[dict[str, Any]], schema: pa.Schema, size: int = 1 << 14) -> Iterator[pa.RecordBatch]:
