@@ -118,11 +118,6 @@ def test_a_line_break_in_a_name_stays_in_one_line(tmp_path, capsys):
     refused(capsys, tmp_path)
 
 
-def test_spark_is_reserved(tmp_path, capsys):
-    (tmp_path / "n1.jsonl").write_text(CONF)
-    assert "--spark" in refused(capsys, tmp_path, "--spark")
-
-
 def test_one_unreadable_trace_among_several(tmp_path, capsys):
     good = write(parse("n1: s1=n1 close"), tmp_path / "good")
     assert "nowhere" in refused(capsys, tmp_path / "nowhere", good, "--json")

@@ -5,19 +5,22 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from ordercast.check import TraceError, Verdict, check_trace
 from ordercast.check.trace import Progress, node_files, parts
+from ordercast.cli.spark_session import add_session_options, running
+from ordercast.errors import GroupError
 
 _EXAMPLE = """\
 exit status: 0 all properties hold, 1 a property is violated, 2 a trace cannot be read
 
 example:
   ordercast sim --seed 7 --trace /tmp/trace && ordercast check /tmp/trace
+  ordercast check --spark /data/trace --scratch /data/scratch
 """
 
 
@@ -31,22 +34,25 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("traces", nargs="+", metavar="TRACE_DIR", help="the directory of a trace")
-    parser.add_argument("--spark", action="store_true", help="check on Spark (reserved, not available yet)")
+    parser.add_argument("--spark", action="store_true", help="check on Spark: traces of any size, all in one job")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_session_options(parser)
+    parser.add_argument(
+        "--scratch", type=Path, metavar="DIR", help="where --spark keeps what it works on (default: a temporary one)"
+    )
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.spark:
-        print("ordercast check: --spark is reserved and not available in this version", file=sys.stderr)
-        return 2
     verdicts: list[tuple[str, Verdict]] = []
-    for trace in args.traces:
-        try:
-            with _progress(trace) as progress:
-                verdict = check_trace(trace, progress)
-        except TraceError as error:
-            print(f"ordercast check: {_one_line(str(error))}", file=sys.stderr)
+    try:
+        outcomes = _on_spark(args) if args.spark else map(_here, args.traces)
+    except (GroupError, OSError) as error:
+        print(f"ordercast check: {_one_line(str(error))}", file=sys.stderr)
+        return 2
+    for trace, verdict in zip(args.traces, outcomes, strict=True):
+        if isinstance(verdict, TraceError):
+            print(f"ordercast check: {_one_line(str(verdict))}", file=sys.stderr)
             return 2
         verdicts.append((trace, verdict))
         if not args.json:
@@ -54,6 +60,21 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(_as_object(verdicts)))
     return 0 if all(verdict.ok for _, verdict in verdicts) else 1
+
+
+def _here(trace: str) -> Verdict | TraceError:
+    try:
+        with _progress(trace) as progress:
+            return check_trace(trace, progress)
+    except TraceError as error:
+        return error
+
+
+def _on_spark(args: argparse.Namespace) -> Iterable[Verdict | TraceError]:
+    with running(args, "ordercast check") as spark:
+        from ordercast.spark.verify.job import check_traces
+
+        return check_traces(spark, args.traces, args.scratch)
 
 
 def _one_line(message: str) -> str:

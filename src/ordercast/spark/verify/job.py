@@ -6,7 +6,6 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from ordercast.check import TraceError, Verdict, Violation
-from ordercast.check.events import Event
 from ordercast.spark.verify import exact, fold, scan
 from ordercast.spark.verify.plan import CHUNK_BYTES, Chunk, TraceFiles, cut, find_trace
 from ordercast.spark.verify.settle import blocks, by_message, judged, loose, messages, settle, small
@@ -26,18 +24,6 @@ _PART_SCHEMA = (
     "trace int, block bigint, node int, step bigint, raw binary, send boolean, msg string, conf string, "
     "sender string, safe boolean"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """How much there was to do: what the reports and the documentation speak of."""
-
-    events: int
-    chunks: int
-    blocks: int
-    looked_at: int
-    """Messages' events that were not settled, or stood in a block that was looked at as a whole."""
-    suspects: int
 
 
 def check_traces(
@@ -154,7 +140,9 @@ class _Job:
 
     def _parts(self, folded: DataFrame, controls: DataFrame, refused: set[int]) -> DataFrame:
         """The slices of all traces."""
-        everything = controls.select("trace", F.lit(0).cast("bigint").alias("block"), "node", "step", "raw", *_nothing())
+        everything = controls.select(
+            "trace", F.lit(0).cast("bigint").alias("block"), "node", "step", "raw", *_nothing()
+        )
         if not any((self.scratch / "messages").glob("*.parquet")):
             return everything
         scanned = self.spark.read.parquet(str(self.scratch / "messages"))
@@ -188,7 +176,9 @@ class _Job:
 
     def _suspects(self, controls: DataFrame, apart: DataFrame, places: DataFrame) -> DataFrame:
         """Blocks whose messages that are not settled violate something."""
-        of_own = controls.where("regular").select("trace", F.xxhash64("trace", "conf").alias("block"), "node", "step", "raw")
+        of_own = controls.where("regular").select(
+            "trace", F.xxhash64("trace", "conf").alias("block"), "node", "step", "raw"
+        )
         of_previous = controls.where(F.col("previous").isNotNull()).select(
             "trace", F.xxhash64("trace", "previous").alias("block"), "node", "step", "raw"
         )
@@ -223,7 +213,9 @@ _Batches = Iterable[pa.RecordBatch]
 
 
 def _arrow(schema: str) -> pa.Schema:
-    return to_arrow_schema(StructType.fromDDL(schema))
+    parsed = StructType.fromDDL(schema)
+    assert isinstance(parsed, StructType)
+    return to_arrow_schema(parsed)
 
 
 def _scanner(nodes: Mapping[int, tuple[str, ...]], scratch: Path) -> Callable[[_Batches], Iterator[pa.RecordBatch]]:

@@ -65,6 +65,12 @@ class Unreadable(Exception):
     """Something in the chunk is refused. The words are the local checker's to find."""
 
 
+# What a damaged line or file can come to.
+_REFUSED = (
+    Unreadable, TraceError, msgspec.MsgspecError, pa.ArrowException, OSError, ValueError, OverflowError, RecursionError
+)  # fmt: skip
+
+
 @dataclass(slots=True)
 class Columns:
     """What one chunk holds: its messages as columns, and the other events at their places among them."""
@@ -120,7 +126,7 @@ def scan(chunk: Chunk, nodes: tuple[str, ...], writer: Writer) -> Iterator[dict[
                 cid = chunk.file << OFFSET_BITS | offset
                 yield from _rows(chunk, cid, columns, nodes)
                 writer.add(cid, _table(chunk, cid, columns, nodes))
-    except (Unreadable, TraceError, msgspec.MsgspecError, pa.ArrowException, OSError, ValueError, OverflowError):
+    except _REFUSED:
         yield {"trace": chunk.trace, "node": chunk.node, "what": "error", "file": chunk.file}
 
 
