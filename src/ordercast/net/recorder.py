@@ -17,6 +17,13 @@ from ordercast.engine.contract import Report, View
 from ordercast.errors import GroupError
 
 _LAST_BYTES = 4096
+BLOCK = 100
+"""Lines of a run of messages differ in two numbers only. They are cut, for this many steps at a time, out of a block in
+which the last two digits stand already, and the leading ones are put in by two replacements for all its lines."""
+BLOCKS_MAX = 1024
+"""Blocks that are kept, of about 13 KB each; what would need more is written line by line."""
+_STEP, _NUMBER = b"\0", b"\1"
+"""Where the leading digits go: signs that JSON has no place for."""
 
 
 class Recorder:
@@ -29,7 +36,8 @@ class Recorder:
         if "/" in name:
             raise GroupError(f"a member with a trace cannot have a name with a slash: {name!r}")
         self.path = directory / f"{name}.jsonl"
-        self._lines: list[str] = []
+        self._lines: list[bytes] = []
+        self._blocks: dict[tuple[bytes, bytes, int], bytes] = {}
         self._fd = -1
         self._step = 0
         try:
@@ -45,7 +53,7 @@ class Recorder:
         except ValueError:
             self.close()
             raise GroupError(f"trace {self.path}: its last line is not one of a trace") from None
-        self._head = f'{{"node":{_text(name)},"step":'
+        self._head = f'{{"node":{_text(name)},"step":'.encode()
         if self._step:
             self._line('"event":"recover"')
 
@@ -70,9 +78,10 @@ class Recorder:
 
     def _line(self, rest: str) -> None:
         self._step += 1
-        self._lines.append(f"{self._head}{self._step},{rest}}}\n")
+        self._lines.append(b"%b%d,%b}\n" % (self._head, self._step, rest.encode()))
 
     def conf(self, view: View) -> None:
+        self._blocks.clear()  # they are of views that are over
         members = ",".join(map(_text, view.members))
         self._line(
             f'"event":"conf","conf":{_text(view.id)},"kind":"{view.kind.value}","members":[{members}],'
@@ -81,21 +90,47 @@ class Recorder:
 
     def sent(self, name: str, view_id: str, first: int, count: int, service: str) -> None:
         """Messages `first` and on got their places in `view_id`."""
-        head, step = self._head, self._step + 1
-        msg = ',"event":"send","msg":' + _text(f"{name}/{view_id}/")[:-1]
-        rest = f'","conf":{_text(view_id)},"service":"{service}"}}\n'
-        self._lines += [f"{head}{step + i}{msg}{first + i}{rest}" for i in range(count)]
-        self._step += count
+        before = ',"event":"send","msg":' + _text(f"{name}/{view_id}/")[:-1]
+        after = f'","conf":{_text(view_id)},"service":"{service}"}}\n'
+        self._run(before.encode(), after.encode(), first, count)
 
     def delivered(self, batch: Batch, sender: str, sent_in: str, view_id: str) -> None:
         """Messages of one sender, in `view_id`; their numbers are those of the view in which they were sent."""
+        before = ',"event":"deliver","msg":' + _text(f"{sender}/{sent_in}/")[:-1]
         service = batch.service.name.lower()
-        head, step, number = self._head, self._step, batch.first
-        rest = f'","sender":{_text(sender)},"conf":{_text(view_id)},"service":"{service}"}}\n'
-        msg = ',"event":"deliver","msg":' + _text(f"{sender}/{sent_in}/")[:-1]
-        count = len(batch)
-        self._lines += [f"{head}{step + i}{msg}{number + i - 1}{rest}" for i in range(1, count + 1)]
-        self._step = step + count
+        after = f'","sender":{_text(sender)},"conf":{_text(view_id)},"service":"{service}"}}\n'
+        self._run(before.encode(), after.encode(), batch.first, len(batch))
+
+    def _run(self, before: bytes, after: bytes, number: int, count: int) -> None:
+        """A line for each of the messages `number` and on, which stands between `before` and `after`."""
+        step = self._step + 1
+        self._step += count
+        lines = self._lines
+        while count:
+            at, low = step % BLOCK, number % BLOCK
+            take = min(count, BLOCK - at, BLOCK - low)
+            block = None if step < BLOCK or number < BLOCK else self._block(before, after, (low - at) % BLOCK)
+            if block is None:
+                head = self._head
+                lines += [b"%b%d%b%d%b" % (head, step + i, before, number + i, after) for i in range(take)]
+            else:
+                size = len(block) // BLOCK
+                part = block[at * size : (at + take) * size]
+                lines.append(part.replace(_STEP, b"%d" % (step // BLOCK)).replace(_NUMBER, b"%d" % (number // BLOCK)))
+            step += take
+            number += take
+            count -= take
+
+    def _block(self, before: bytes, after: bytes, shift: int) -> bytes | None:
+        """The lines of BLOCK steps in which a number is `shift` ahead of the step, as far as two digits tell."""
+        key = before, after, shift
+        block = self._blocks.get(key)
+        if block is None and len(self._blocks) < BLOCKS_MAX:
+            parts = (self._head, _STEP, b"%02d", before, _NUMBER, b"%02d", after)
+            line = b"".join(part if part == b"%02d" else part.replace(b"%", b"%%") for part in parts)
+            block = b"".join([line % (i, (i + shift) % BLOCK) for i in range(BLOCK)])
+            self._blocks[key] = block
+        return block
 
     def reported(self, report: Report) -> None:
         """What happens to redundant networks, as events of this project's own."""
@@ -122,7 +157,7 @@ class Recorder:
     def flush(self) -> None:
         if not self._lines:
             return
-        data = memoryview("".join(self._lines).encode())
+        data = memoryview(b"".join(self._lines))
         self._lines.clear()
         try:
             if self._fd < 0:
