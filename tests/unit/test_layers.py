@@ -14,7 +14,8 @@ BELOW: dict[str, set[str]] = {
     "check": set(),
     "log": {"errors", "wire"},
     "redundancy": {"engine", "wire"},
-    "sim": {"check", "engine", "redundancy", "wire"},
+    "corel": {"engine", "wire"},
+    "sim": {"check", "corel", "engine", "errors", "log", "redundancy", "wire"},
     "net": {"check", "engine", "errors", "log", "wire"},
     "bench": {"events", "member", "net", "wire"},
 }

@@ -18,6 +18,9 @@ from ordercast.wire.train import HEADER, HEADER_BYTES, NONE_LENGTH, Flag, entry_
 MESSAGE_BYTES_MAX = 256 * 2**20
 """The longest message that is put together again; a sender that goes on beyond it is cut off with an error."""
 
+PLACE_SHIFT = 16
+"""A place in the total order: a packet's sequence number, below it which of the messages that end in the packet."""
+
 _CONTINUES, _UNFINISHED = int(Flag.CONTINUES), int(Flag.UNFINISHED)
 _KEYS, _HEADERS = int(Flag.KEYS), int(Flag.HEADERS)
 
@@ -29,7 +32,9 @@ class Batch:
     `header_lengths` tell how much of each body's head they are (None: none). Iteration yields the data alone.
     """
 
-    __slots__ = ("blob", "first", "header_lengths", "key_lengths", "lengths", "sender_key", "service", "stamp_us")
+    __slots__ = (
+        "blob", "first", "header_lengths", "key_lengths", "lengths", "places", "sender_key", "service", "stamp_us"
+    )  # fmt: skip
 
     def __init__(
         self, sender_key: NodeKey, service: Service, first: int, stamp_us: int, lengths: list[int], blob: bytes
@@ -42,6 +47,8 @@ class Batch:
         self.blob = blob
         self.key_lengths: list[int | None] | None = None
         self.header_lengths: list[int | None] | None = None
+        self.places: list[int] | None = None
+        """Where each message stands in the total order of its configuration, if the assembler was asked for it."""
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -91,8 +98,9 @@ class _Partial:
 class Assembler:
     """Turns runs of packets, fed in delivery order, into batches of whole messages."""
 
-    def __init__(self, message_bytes_max: int = MESSAGE_BYTES_MAX) -> None:
+    def __init__(self, message_bytes_max: int = MESSAGE_BYTES_MAX, *, places: bool = False) -> None:
         self.message_bytes_max = message_bytes_max
+        self.places = places
         self._partials: dict[NodeKey, _Partial] = {}
 
     def reset(self) -> None:
@@ -112,6 +120,7 @@ class Assembler:
         keys: list[int | None] = []
         heads: list[int | None] = []
         first_number, first_stamp = -1, 0
+        places: list[int] | None = [] if self.places else None
         for at in range(run.start * segment, run.stop * segment, segment):
             _, _, _, _, _, _, seq, number, stamp, flags, count = HEADER.unpack_from(raw, at)
             table = entry_lengths(raw, at, count)
@@ -149,9 +158,13 @@ class Assembler:
                 table = table[:-1]
             lengths += table
             pieces.append(raw[body:end])
+            if places is not None:
+                place = seq << PLACE_SHIFT
+                places += range(place, place + len(lengths) - len(places))
         if not lengths:
             return None
         batch = Batch(sender, train.service, first_number, first_stamp, lengths, b"".join(pieces))
+        batch.places = places
         if columns:
             batch.key_lengths, batch.header_lengths = keys, heads
         return batch
