@@ -21,10 +21,12 @@ WIRE = ENGINE.parent / "wire"
 MODULES = [
     *sorted(ENGINE.rglob("*.py")),
     *sorted((ENGINE.parent / "redundancy").rglob("*.py")),
+    *sorted((ENGINE.parent / "corel").rglob("*.py")),
     *(WIRE / f"{name}.py" for name in ("chunk", "ids", "layout", "probe", "pack", "totem", "train")),
 ]
 ALLOWED = {
     "__future__",
+    "bisect",
     "collections",
     "dataclasses",
     "enum",

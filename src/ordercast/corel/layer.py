@@ -277,10 +277,23 @@ class Corel:
 
     # For people
 
+    def _lag(self) -> dict[str, int]:
+        """Messages that each member has not acknowledged, or as a pupil has not been sent."""
+        s = self._s
+        lag = {}
+        for member in s.members:
+            place = s.acks.get(member, 0)
+            covered = s.mq.end - sum(item.count for item in s.mq.tail)
+            for at, end in s.placed:
+                if at > place:
+                    break
+                covered = end
+            lag[str(member)] = s.mq.end - covered
+        lag.update({str(name): max(0, s.mq.green - position) for name, position in s.pupils.items()})
+        return lag
+
     def status(self) -> dict[str, object]:
         s = self._s
-        green = {name: state.green for name, state in s.states.items()}
-        green.update(s.pupils)
         return {
             "phase": s.phase.value,
             "round": {"view": s.round.view, "epoch": s.round.epoch},
@@ -293,7 +306,7 @@ class Corel:
             "yellow": s.mq.yellow,
             "end": s.mq.end,
             "durable": s.journal.durable_end,
-            "behind": {str(name): max(0, s.mq.green - line) for name, line in sorted(green.items())},
+            "lag": self._lag(),
             "progress": s.progress._asdict(),
             "counters": dict(s.counters),
         }

@@ -187,7 +187,7 @@ class State:
 
     def shift(self, phase: Phase, reason: Reason) -> None:
         self.phase = phase
-        self.report(phase.value, reason.value, round=self.round)
+        self.report("corel", f"{phase.value}, {reason.value}", view=self.round.view, epoch=self.round.epoch)
 
     def save(self) -> None:
         """The record goes into the entry of this step."""

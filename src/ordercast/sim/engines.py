@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 
-from ordercast.engine.contract import Engine, NodeId
+from ordercast.engine.contract import Engine, NodeId, Stored
 from ordercast.sim.schedule import Schedule, check_replication
-from ordercast.sim.world import MakeEngine
+from ordercast.sim.world import MakeEngine, MakeLayer
 
-RESERVED = ("sequencer", "mtp", "corel")
+RESERVED = ("sequencer", "mtp")
 """Names of engines to come: refused, not stubbed."""
 
 
@@ -26,16 +26,36 @@ class EngineSpec:
     factory: Callable[[Mapping[str, int]], MakeEngine]
     kinds: Mapping[str, int] = field(default_factory=dict)
     """The kinds of packets that scripts may name: the fourth byte of a packet."""
+    layer: Callable[[Mapping[str, int], int], MakeLayer] | None = None
+    """A durable layer on top; it takes the configuration and the number of nodes of a schedule."""
 
 
 def _totem(config: Mapping[str, int]) -> MakeEngine:
     # Looked up here, each time, so that what patches the engine (mutation testing) is what is simulated.
     from ordercast.engine import totem
 
-    constants = totem.TotemConfig(**config)
+    constants = totem.TotemConfig(**{name: value for name, value in config.items() if name not in LAYER_CONFIG})
 
     def make(name: NodeId, stored: dict[str, bytes], nonce: int) -> Engine:
         return totem.Totem(name, constants, stored=stored, nonce=nonce)
+
+    return make
+
+
+LAYER_CONFIG = ("founders", "dynamic_voting", "lag_max", "ack_delay_us", "lines_delay_us", "chunk_bytes",
+                "transport_bytes", "retransmit_bytes", "catchup_outstanding")  # fmt: skip
+"""What of a schedule's configuration is corel's."""
+
+
+def _corel(config: Mapping[str, int], nodes: int) -> MakeLayer:
+    from ordercast import corel
+
+    values: dict[str, Any] = {"founders": nodes, **{key: config[key] for key in LAYER_CONFIG if key in config}}
+    values["dynamic_voting"] = bool(values.get("dynamic_voting", 0))
+    constants = corel.CorelConfig(traced=True, **values)
+
+    def make(engine: Engine, stored: Stored) -> Engine:
+        return corel.Corel(engine, constants, stored)
 
     return make
 
@@ -57,7 +77,10 @@ def redundant(make: MakeEngine, schedule: Schedule) -> MakeEngine:
 
 _TOTEM_KINDS = {"data": 1, "token": 2, "join": 3, "commit": 4, "leave": 5, "beacon": 6, "wake": 7, "probe": 8}
 
-ENGINES: dict[str, EngineSpec] = {"totem": EngineSpec("totem", _totem, _TOTEM_KINDS)}
+ENGINES: dict[str, EngineSpec] = {
+    "totem": EngineSpec("totem", _totem, _TOTEM_KINDS),
+    "corel": EngineSpec("corel", _totem, _TOTEM_KINDS, _corel),
+}
 
 
 def find_engine(name: str) -> EngineSpec:

@@ -76,7 +76,7 @@ class Node:
         self.world = world
         rng = world.stream("node", name)
         self.clock = Clock(1_000_000_000 + rng.randrange(60_000_000))
-        self.log = NodeLog(name, world.messages, world.keep_reports)
+        self.log = self._make_log()
         self.disk = Disk(world.stream("disk", name), DISK_LATENCY_US, DISK_JITTER_US)
         self.state = State.DOWN
         self.life = 0
@@ -99,8 +99,15 @@ class Node:
         self._due: int | None = None
         self._due_local: int | None = None
         self._fuse: int | None = None
-        self._written: list[Write] = []
+        self._written: list[int] = []
         self._reset()
+
+    def _make_log(self) -> NodeLog:
+        return NodeLog(self.name, self.world.messages, self.world.keep_reports)
+
+    def _make_engine(self) -> Engine:
+        # The nonce only has to be another in every life, as a random number would be.
+        return self.world.make_engine(self.name, dict(self.disk.records), self.life - 1)
 
     def _reset(self) -> None:
         """What a life begins with."""
@@ -128,6 +135,16 @@ class Node:
         assert self._engine is not None, f"{self.name} has no engine while it is {self.state.value}"
         return self._engine
 
+    @property
+    def quiet(self) -> bool:
+        """Nothing of what it was asked for is under way."""
+        return not self.engine.backlog
+
+    @property
+    def unfinished(self) -> str | None:
+        """What it has not come to by the end of a run that was left in peace."""
+        return "messages that never left their sender's queue" if self.engine.backlog else None
+
     # Lives
 
     def start(self) -> None:
@@ -140,8 +157,7 @@ class Node:
         self.log.begin_life(recovered=self.life > 1)
         self.state = State.RUNNING
         try:
-            # The nonce only has to be another in every life, as a random number would be.
-            self._engine = self.world.make_engine(self.name, dict(self.disk.records), self.life - 1)
+            self._engine = self._make_engine()
             self._engine.start(self.clock.local(self.world.now))
         except Exception as error:
             raise self._failed(error) from error
@@ -153,7 +169,14 @@ class Node:
         self.world.count(why)
         self.state = State.DOWN
         self._engine = None
+        self._cut_power()
+
+    def _cut_power(self) -> None:
         self.disk.power_cut()
+
+    def _wipe(self) -> None:
+        """Another disk, an empty one, takes the place of this node's."""
+        self.disk.wipe()
 
     def light_fuse(self, effects: int) -> None:
         if self.alive:
@@ -164,7 +187,7 @@ class Node:
             return
         if wiped:
             self.world.count("wipe")
-            self.disk.wipe()
+            self._wipe()
         self.world.count("restart")
         self.start()
 
@@ -278,8 +301,8 @@ class Node:
         writes, self._written = self._written, []
         late, self._timer_late = self._timer_late, False
         try:
-            for write in writes:
-                self.engine.written(local, write.write_id)
+            for write_id in writes:
+                self.engine.written(local, write_id)
             if late:
                 self.engine.timer(local)
         except Exception as error:
@@ -429,10 +452,7 @@ class Node:
             elif isinstance(effect, Originated):
                 log.originated(effect)
             elif isinstance(effect, Report):
-                if effect.what.startswith("network_"):
-                    log.network(effect)
-                if log.keep_reports:
-                    log.reports.append(f"{effect.what}: {effect.reason}")
+                log.reported(effect)
             elif isinstance(effect, Install):
                 log.install(effect)
                 world.progress_at = world.now
@@ -442,11 +462,14 @@ class Node:
                 log.close(Leave)
                 self.state = State.GONE
                 self._engine = None
-                self.disk.power_cut()
+                self._cut_power()
                 break
             else:
-                raise AssertionError(f"{effect!r} is no effect")
+                self._carry_out_other(effect)
         return to_self
+
+    def _carry_out_other(self, effect: Effect) -> None:
+        raise AssertionError(f"{effect!r} is no effect of an engine without a log")
 
     def _burn_fuse(self, effects: list[Effect]) -> list[Effect]:
         """Only the first effects happen before the node crashes."""
@@ -472,11 +495,14 @@ class Node:
         if self.disk.writes and self.disk.writes[0] is not write:
             return  # it stands behind a write that was lost, so it never becomes durable either
         self.disk.complete(write)
+        self._tell_written(write.write_id)
+
+    def _tell_written(self, write_id: int) -> None:
         if self.state is State.PAUSED or self._working:
-            self._written.append(write)
+            self._written.append(write_id)
             return
         try:
-            self.engine.written(self.clock.local(self.world.now), write.write_id)
+            self.engine.written(self.clock.local(self.world.now), write_id)
         except Exception as error:
             raise self._failed(error) from error
         self._flush()

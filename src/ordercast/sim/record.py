@@ -12,6 +12,8 @@ import msgspec
 from ordercast.check.events import Close, Conf, Deliver, End, Event, Leave, Recover, Send, ServiceName
 from ordercast.engine.assemble import Assembler
 from ordercast.engine.contract import Install, Kind, Originated, Report, Run, View
+from ordercast.log.batch import LogBatch
+from ordercast.wire.chunk import Chunk
 from ordercast.wire.ids import NodeKey, Service
 
 _SERVICES: dict[Service, ServiceName] = {Service.AGREED: "agreed", Service.SAFE: "safe"}
@@ -21,7 +23,7 @@ _KINDS = {Kind.REGULAR: "regular", Kind.TRANSITIONAL: "transitional"}
 class Messages:
     """All messages that were ever submitted: what they are called, and what they must look like on delivery."""
 
-    __slots__ = ("columns", "keys", "names")
+    __slots__ = ("chunks", "columns", "keys", "names")
 
     def __init__(self) -> None:
         self.names: dict[bytes, str] = {}
@@ -30,6 +32,24 @@ class Messages:
         """The key and headers of the messages that were sent with these columns."""
         self.keys: dict[NodeKey, str] = {}
         """The names of the nodes, by the key that stands for them in packets."""
+        self.chunks: dict[bytes, tuple[str, ...]] = {}
+        """What the messages of a chunk of corel are called, by its bytes."""
+
+    def of_chunk(self, raw: bytes, chunk: Chunk) -> tuple[str, ...]:
+        """The names of a chunk's messages; a change of the group is called by its sender and number."""
+        names = self.chunks.get(raw)
+        if names is None:
+            if chunk.change:
+                names = (f"{chunk.sender}.change:{chunk.first}",)
+            else:
+                names = tuple(self._name(*record) for record in LogBatch(chunk, 0).records())
+            self.chunks[raw] = names
+        return names
+
+    def _name(self, key: bytes | None, headers: bytes | None, body: bytes) -> str:
+        if self.columns.get(body, (None, None)) != (key, headers):
+            return f"key or headers of {body[:40]!r}"
+        return self.names.get(body) or f"unknown {body[:40]!r}"
 
 
 class NodeLog:
@@ -77,6 +97,12 @@ class NodeLog:
             name, service = self._queued.popleft()
             self.step += 1
             self.events.append(Send(self.node, self.step, name, effect.view_id, _SERVICES[service]))
+
+    def reported(self, report: Report) -> None:
+        if report.what.startswith("network_"):
+            self.network(report)
+        if self.keep_reports:
+            self.reports.append(f"{report.what}: {report.reason}")
 
     def network(self, report: Report) -> None:
         """A redundant network has become faulty, or is sound again."""

@@ -108,7 +108,8 @@ def make_world(schedule: Schedule, spec: EngineSpec | None = None, *, keep_repor
     make = spec.factory(dict(schedule.config))
     if schedule.networks > 1:
         make = redundant(make, schedule)
-    return World(schedule, make, dict(spec.kinds), keep_reports=keep_reports)
+    layer = None if spec.layer is None else spec.layer(dict(schedule.config), schedule.nodes)
+    return World(schedule, make, dict(spec.kinds), make_layer=layer, keep_reports=keep_reports)
 
 
 def check_traces(traces: Mapping[str, list[Event]]) -> list[Violation]:

@@ -13,8 +13,10 @@ from re import Match
 from typing import Any
 
 from ordercast.check.events import Close, End, Event
-from ordercast.engine.contract import Engine, NodeId
+from ordercast.engine.contract import Engine, NodeId, Stored
 from ordercast.sim.actions import perform
+from ordercast.sim.durable_node import DurableNode
+from ordercast.sim.invariants import Invariants
 from ordercast.sim.network import Link, Network
 from ordercast.sim.node import EngineError, Node, State
 from ordercast.sim.record import Messages
@@ -22,6 +24,8 @@ from ordercast.sim.schedule import Schedule
 from ordercast.wire.ids import node_key
 
 MakeEngine = Callable[[NodeId, dict[str, bytes], int], Engine]
+MakeLayer = Callable[[Engine, Stored], Engine]
+"""Puts a durable layer on top of an engine."""
 
 EVENTS_MAX = 4_000_000
 """Events of the heap in one run; more is a storm that would not end."""
@@ -35,10 +39,18 @@ class World:
     """One run of one schedule."""
 
     def __init__(
-        self, schedule: Schedule, make_engine: MakeEngine, kinds: dict[str, int], *, keep_reports: bool = False
+        self,
+        schedule: Schedule,
+        make_engine: MakeEngine,
+        kinds: dict[str, int],
+        *,
+        make_layer: MakeLayer | None = None,
+        keep_reports: bool = False,
     ) -> None:
         self.schedule = schedule
         self.make_engine = make_engine
+        self.make_layer = make_layer
+        self.invariants = None if make_layer is None else Invariants()
         self.keep_reports = keep_reports
         self.now = 0
         self.sequence = 0
@@ -58,7 +70,8 @@ class World:
         self._marked: dict[str, int] = {}
         self._closed = False
         self._budget = EVENTS_MAX
-        self.nodes = [Node(NodeId(f"n{number}"), self) for number in range(1, schedule.nodes + 1)]
+        kind = Node if make_layer is None else DurableNode
+        self.nodes = [kind(NodeId(f"n{number}"), self) for number in range(1, schedule.nodes + 1)]
         self._by_name = {node.name: node for node in self.nodes}
         self.messages.keys = {node_key(node.name): node.name for node in self.nodes}
         self.network = Network(self)
@@ -140,8 +153,12 @@ class World:
         if changing:
             said = f"still changing after {bound_us} us without faults"
             self.violations.append(("liveness", [said, *self._states()]))
-        elif any(node.state is State.RUNNING and node.engine.backlog for node in self.nodes):
-            self.violations.append(("liveness", ["messages that never left their sender's queue", *self._states()]))
+        else:
+            for node in self.nodes:
+                left_over = node.unfinished if node.state is State.RUNNING else None
+                if left_over is not None:
+                    self.violations.append(("liveness", [f"{node.name}: {left_over}", *self._states()]))
+                    break
         self.close(Close if changing else End)
 
     def _wait_whole(self, until: int) -> bool:
@@ -158,8 +175,7 @@ class World:
         names = {node.name for node in alive}
         views = {node.log.view.id for node in alive if node.log.view is not None}
         return len(views) <= 1 and all(
-            node.log.view is not None and set(node.log.view.members) == names and not node.engine.backlog
-            for node in alive
+            node.log.view is not None and set(node.log.view.members) == names and node.quiet for node in alive
         )
 
     def _top_up(self) -> None:
