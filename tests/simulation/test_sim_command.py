@@ -151,7 +151,7 @@ def test_show_prints_the_schedule(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--engine", "corel"], "engine corel is not implemented yet; there is totem"),
+        (["--engine", "mtp"], "engine mtp is not implemented yet; there is totem, corel"),
         (["--engine", "paxos"], "there is no engine paxos; there is totem"),
         (["--networks", "9"], "--networks 9: expected a number from 1 to 8"),
         (["--replication", "triple"], "'active', 'passive' or 'active-passive:K'"),

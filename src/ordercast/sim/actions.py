@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ordercast.engine.contract import GroupChange
 from ordercast.sim.units import micros
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ _PARTS = {
     "MESSAGE": r"(?P<message>n\d+(?:\.\d+)?:\d+)",
     "TEXT": r"(?P<text>.+)",
     "KEYED": r"(?P<keyed>keyed)",
+    "MEMBER": r"(?P<member>n\d+)",
     "MEMBERS": r"(?P<members>n\d+(?: n\d+)*)",
     "RELATION": r"(?P<relation><=|>=|=)",
     "NETWORK": r"(?P<network>[1-8])",
@@ -197,6 +199,23 @@ def _disk_latency(world: World, match: Match) -> None:
     for node in world.named(match["nodes"]):
         node.disk.latency_us, node.disk.jitter_us = micros(match["time"]), micros(match["jitter"])
         world.count("slow disk")
+
+
+@_statement("propose add MEMBER COUNT at NODES")
+@_statement("propose remove MEMBER at NODES")
+def _propose(world: World, match: Match) -> None:
+    """corel: a node proposes a change of the declared group; COUNT is the weight."""
+    member, weight = match["member"], _part(match, "count")
+    change = GroupChange(remove=(member,)) if weight is None else GroupChange({member: int(weight)})
+    for node in world.named(match["nodes"]):
+        node.propose(change)
+
+
+@_statement("snapshot NODES")
+def _snapshot(world: World, match: Match) -> None:
+    """corel: the application offers its state, and the log lets go of what stood before it."""
+    for node in world.named(match["nodes"]):
+        node.snapshot()
 
 
 @_statement("cost TIME NODES")

@@ -77,7 +77,7 @@ def generate(seed: int, *, engine: str = "totem", nodes: int | None = None) -> S
     while len(plan.marks) < MINIMUM_FAULTS + 2:
         _KINDS[stream.choice(_DRASTIC)](plan, stream)
     add_load(plan, _DATA_DELIVERIES)
-    _finish(plan)
+    finish(plan)
     plan.actions.sort(key=lambda action: action.at_us)
     return Schedule(len(plan.names), seed, engine, MINIMUM_DELIVERIES, tuple(config.items()), tuple(plan.actions))
 
@@ -210,7 +210,8 @@ def _jumps(plan: Plan, rng: Random) -> None:
         plan.add(plan.moment(rng), f"jump {rng.choice('+-')}{size} {rng.choice(plan.names)}")
 
 
-_KINDS: dict[str, Callable[[Plan, Random], None]] = {
+Kind = Callable[[Plan, Random], None]
+_KINDS: dict[str, Kind] = {
     "loss": _rates("loss", 0.002, 0.15, None),
     "duplication": _rates("duplication", 0.002, 0.2, (1_000, 100_000)),
     "reordering": _rates("reordering", 0.002, 0.2, (1_000, 50_000)),
@@ -234,6 +235,13 @@ _KINDS: dict[str, Callable[[Plan, Random], None]] = {
     "clock drifts": _drifts,
     "clock jumps": _jumps,
 }
+
+
+def kinds() -> dict[str, Kind]:
+    """What can go wrong with any group."""
+    return dict(_KINDS)
+
+
 _DRASTIC = ("one-way cuts", "pair cuts", "partitions", "pauses", "crashes", "mass crashes")
 
 
@@ -275,7 +283,7 @@ _DATA_DELIVERIES = 3_500
 # The end
 
 
-def _finish(plan: Plan) -> None:
+def finish(plan: Plan) -> None:
     """Every fault ends; most of the nodes that are down come back, some stay dead."""
     rng = plan.stream("finish")
     dead = set(rng.sample(plan.names, rng.randrange(0, (len(plan.names) + 1) // 2))) if rng.random() < 0.3 else set()

@@ -13,6 +13,7 @@ from ordercast.engine.contract import (
     Deliver,
     Effect,
     Engine,
+    GroupChange,
     Install,
     Left,
     NetworkedEngine,
@@ -340,6 +341,12 @@ class Node:
         except Exception as error:
             raise self._failed(error) from error
         self._flush()
+
+    def propose(self, change: GroupChange) -> None:
+        """Only a layer with a declared group can be asked to change it."""
+
+    def snapshot(self) -> None:
+        """Only a node with a durable log has something to let go of."""
 
     # Clock and timers
 

@@ -11,6 +11,7 @@ from ordercast.check import TraceError, check_events
 from ordercast.check.events import Event
 from ordercast.sim.engines import EngineSpec, find_engine, redundant
 from ordercast.sim.generate import generate
+from ordercast.sim.generate_corel import generate_corel
 from ordercast.sim.generate_networks import generate_redundant
 from ordercast.sim.record import trace_hash, write_traces
 from ordercast.sim.schedule import Schedule
@@ -68,6 +69,8 @@ def run_seed(
 
 
 def make_schedule(seed: int, *, engine: str, nodes: int | None, networks: int | None, replication: str) -> Schedule:
+    if engine == "corel" and replication == "none":
+        return generate_corel(seed, engine=engine, nodes=nodes)
     if replication == "none":
         return generate(seed, engine=engine, nodes=nodes)
     return generate_redundant(seed, replication, engine=engine, nodes=nodes, networks=networks)
