@@ -24,7 +24,7 @@ from ordercast.log.entry import ViewRecord
 from ordercast.log.frame import HEADER_BYTES, FrameKind, read_frame
 from ordercast.log.index import Index
 from ordercast.log.segment import Meta, check_tail, scan, segment_bases, segment_name, walk
-from ordercast.wire.chunk import Chunk, read_chunks
+from ordercast.wire.chunk import HEAD_BYTES, Chunk, ChunkFlag, read_chunks
 from ordercast.wire.layout import WireError
 
 __all__ = ["LogBatch", "LogReader", "Part", "find_log"]
@@ -91,6 +91,19 @@ class _Segment:
         if self.path.stat().st_size != self.size:
             self._map()
         walk(self.raw, self.index, str(self.path), verify=True)
+
+    def has_headers(self, number: int) -> bool:
+        """Whether a live frame holds a chunk with headers: a look at where chunks begin, without comparing anything."""
+        at = self.index.places[number] + HEADER_BYTES
+        end = self.index.places[number] + int.from_bytes(
+            self.raw[at - HEADER_BYTES + 4 : at - HEADER_BYTES + 8], "little"
+        )
+        while at + HEAD_BYTES <= end:
+            size = int.from_bytes(self.raw[at : at + 4], "little")
+            if self.raw[at + 4] & ChunkFlag.HEADERS or size < HEAD_BYTES:
+                return True
+            at += size
+        return False
 
     def chunks(self, number: int) -> Iterator[Chunk]:
         """Those of a live frame, after its checksum has been compared."""
@@ -246,6 +259,22 @@ class LogReader:
                     batch = LogBatch(chunk, position)
                     yield batch if start <= position and following <= limit else batch.slice(start, limit)
                 position = following
+            number += 1
+
+    def read_with_headers(self, start: int, end: int) -> Iterator[LogBatch]:
+        """The whole chunks with headers that begin in a stretch. What has none is passed over, and is not checked."""
+        number = max(0, bisect_right(self._bases, start) - 1)
+        while number < len(self._bases) and self._bases[number] < end:
+            segment, stop = self._span(number)
+            index = segment.index
+            for frame in range(max(0, index.find(start)), len(index.offsets)):
+                position, limit = index.offsets[frame], min(end, stop, index.ends[frame])
+                if position >= limit:
+                    break
+                for chunk in segment.chunks(frame) if segment.has_headers(frame) else ():
+                    if start <= position < limit and chunk.headers() is not None:
+                        yield LogBatch(chunk, position)
+                    position += chunk.count
             number += 1
 
     def views(self, start: int = 0, end: int | None = None) -> Iterator[ViewRecord]:

@@ -24,8 +24,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ordercast.events import decode_headers
+from ordercast.events import Headers, decode_headers
 from ordercast.log import LogBatch, ViewRecord
+from ordercast.serve.batches import MARK
 from ordercast.spark.errors import SparkError
 
 ROWS = 2**15
@@ -193,8 +194,12 @@ def _headers(rows: Rows, kind: Any, batches: list[LogBatch], counts: list[int], 
     cells: list[Any] = []
     for batch in batches:
         cells += [None if cell is None else decode_headers(cell) for _, cell, _ in batch.records()]
-    dicts = [None if cell is None else [{"key": key, "value": value} for key, value in cell] for cell in cells]
+    dicts = [None if cell is None else _pairs(cell) for cell in cells]
     return pa.array(dicts, kind)
+
+
+def _pairs(headers: Headers) -> list[dict[str, object]]:
+    return [{"key": key, "value": value} for key, value in headers if key != MARK]
 
 
 def _offset(rows: Rows, kind: Any, batches: list[LogBatch], counts: list[int], total: int) -> Any:

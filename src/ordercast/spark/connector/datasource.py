@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from ordercast.spark.connector.columns import check_schema, full_schema
-from ordercast.spark.connector.options import read_options
+from ordercast.spark.connector.options import read_options, sink_options
+from ordercast.spark.errors import SparkError
 
 
 class OrdercastSource(DataSource):
@@ -31,3 +38,19 @@ class OrdercastSource(DataSource):
 
         options = read_options(self.options, "stream")
         return StreamReader(check_schema(schema, options.headers), options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from ordercast.spark.connector.sink import TableSink, check_sink_schema
+
+        if overwrite:
+            raise SparkError("a log is only ever appended to: use mode('append')")
+        check_sink_schema(schema)
+        return TableSink(sink_options(self.options, "table"))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from ordercast.spark.connector.sink import StreamSink, check_sink_schema
+
+        if overwrite:
+            raise SparkError("a log is only ever appended to: use outputMode('append')")
+        check_sink_schema(schema)
+        return StreamSink(sink_options(self.options, "stream"))

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from ordercast.errors import GroupError
 from ordercast.log import LogBatch, LogReader, ViewRecord
 from ordercast.log.reader import Part
+from ordercast.serve.batches import load_batches
+from ordercast.serve.client import Address, RemoteLog
 from ordercast.spark.connector.options import EARLIEST, LATEST, SourceOptions
 from ordercast.spark.errors import SparkError
+from ordercast.wire.keys import GroupKey, GroupKeyError, load_key
 
 
 class Log(Protocol):
@@ -27,14 +30,26 @@ class Log(Protocol):
     def views(self, start: int = 0, end: int | None = None) -> Iterator[ViewRecord]: ...
     def parts(self, start: int, end: int, target_bytes: int) -> list[Part]: ...
     def offset_of_time(self, time_us: int) -> int: ...
+    @property
+    def dead(self) -> list[tuple[int, int]]: ...
 
 
 class FileLog(LogReader):
     """A log's folder."""
 
+    def __init__(self, directory: str) -> None:
+        super().__init__(directory)
+        self._batches = load_batches(self.directory.parent / "batches.json")
+
     @property
     def group(self) -> str:
         return self.meta.group
+
+    @property
+    def dead(self) -> list[tuple[int, int]]:
+        """What copies of a sink's batches take."""
+        self._batches.advance(self)
+        return self._batches.dead
 
 
 _open: dict[object, Log] = {}
@@ -59,11 +74,28 @@ def open_log(options: SourceOptions) -> Log:
 
 
 def _open_anew(options: SourceOptions) -> Log:
+    if options.servers:
+        return RemoteLog(options.servers, group_key(options.key, options.insecure, options.servers))
     assert options.path is not None
     path = options.path.removeprefix("file://")
     if not os.path.isdir(path):
         raise SparkError(f"option path: {path} is not a directory that this machine has")
     return FileLog(path)
+
+
+def group_key(key: str | None, insecure: bool, servers: Sequence[Address]) -> GroupKey | None:
+    """The group's secret. Off loopback there must be one, or it must be said that there is none."""
+    if key is not None:
+        if insecure:
+            raise SparkError("the options key and insecure exclude each other")
+        try:
+            return load_key(key)
+        except GroupKeyError as error:
+            raise SparkError(f"option key: {error}") from None
+    for host, _ in servers:
+        if not insecure and host != "localhost" and not host.startswith("127."):
+            raise SparkError(f"off loopback ({host}) a group needs a key: set the option key, or say insecure")
+    return None
 
 
 def resolve(log: Log, offset: int) -> int:

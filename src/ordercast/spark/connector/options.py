@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from ordercast.errors import GroupError
+from ordercast.serve.client import Address
+from ordercast.serve.server import parse_server
 from ordercast.spark.errors import SparkError
 
 EARLIEST, LATEST = -2, -1
@@ -26,6 +29,9 @@ KNOWN = {
         "failOnDataLoss", "includeHeaders", "includeViews", "pushFilters",
     )
 }  # fmt: skip
+SINK_KNOWN = {name.lower(): name for name in ("servers", "key", "insecure", "txnAppId", "txnVersion")}
+_SPARK_S_OWN = {"checkpointlocation", "queryname", "path"}
+"""Options that Spark hands on although they are for itself."""
 _STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _TABLE_ONLY = ("endingOffsets", "endingTimestamp", "pushFilters")
 
@@ -35,7 +41,7 @@ class SourceOptions:
     """All options of a reader, with their defaults."""
 
     path: str | None
-    servers: tuple[str, ...]
+    servers: tuple[Address, ...]
     subscribe: str | None
     key: str | None
     insecure: bool
@@ -57,7 +63,7 @@ class SourceOptions:
 def read_options(given: Mapping[str, str], mode: Literal["table", "stream"]) -> SourceOptions:
     """SparkError if an option is unknown, misplaced or has a value that cannot be."""
     options = _Given(given)
-    options.refuse_unknown(_STREAM_ONLY if mode == "table" else _TABLE_ONLY, mode)
+    options.refuse_unknown(KNOWN, _STREAM_ONLY if mode == "table" else _TABLE_ONLY, mode)
     path, servers = options.text("path"), options.text("servers")
     if (path is None) == (servers is None):
         raise SparkError("one of the options path (a log's folder) and servers (HOST:PORT,…) is needed")
@@ -75,7 +81,7 @@ def read_options(given: Mapping[str, str], mode: Literal["table", "stream"]) -> 
         raise SparkError(f"option minOffsetsPerTrigger: {min_rows} is more than maxOffsetsPerTrigger, {max_rows}")
     return SourceOptions(
         path=path,
-        servers=tuple(part.strip() for part in (servers or "").split(",") if part.strip()),
+        servers=() if servers is None else parse_servers(servers),
         subscribe=subscribe,
         key=options.text("key"),
         insecure=options.flag("insecure", False),
@@ -94,16 +100,60 @@ def read_options(given: Mapping[str, str], mode: Literal["table", "stream"]) -> 
     )
 
 
+@dataclass(frozen=True)
+class SinkOptions:
+    """All options of a writer, with their defaults."""
+
+    servers: tuple[Address, ...]
+    key: str | None
+    insecure: bool
+    app: str | None
+    version: int
+
+
+def sink_options(given: Mapping[str, str], mode: Literal["table", "stream"]) -> SinkOptions:
+    """SparkError if an option is unknown, misplaced or has a value that cannot be."""
+    options = _Given(given)
+    options.refuse_unknown(SINK_KNOWN, ("txnVersion",) if mode == "stream" else (), mode)
+    servers = options.text("servers")
+    if servers is None:
+        raise SparkError("option servers is needed: HOST:PORT,… of members that serve their log")
+    version = options.text("txnVersion")
+    if version is not None:
+        if options.text("txnAppId") is None:
+            raise SparkError("option txnVersion counts the writes of an application: name it with txnAppId")
+        if not version.isascii() or not version.isdecimal():
+            raise SparkError(f"option txnVersion is a number from 0 on, not '{version}'")
+    return SinkOptions(
+        servers=parse_servers(servers),
+        key=options.text("key"),
+        insecure=options.flag("insecure", False),
+        app=options.text("txnAppId"),
+        version=int(version or 0),
+    )
+
+
+def parse_servers(text: str) -> tuple[Address, ...]:
+    """`HOST:PORT,…`."""
+    try:
+        found = tuple(parse_server(part.strip()) for part in text.split(",") if part.strip())
+    except GroupError as error:
+        raise SparkError(f"option servers: {error}") from None
+    if not found:
+        raise SparkError("option servers is empty")
+    return found
+
+
 class _Given:
     """The options as text, under names whose case does not matter."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given = {name.lower(): value for name, value in given.items()}
 
-    def refuse_unknown(self, misplaced: tuple[str, ...], mode: str) -> None:
+    def refuse_unknown(self, known: Mapping[str, str], misplaced: tuple[str, ...], mode: str) -> None:
         for name in self._given:
-            if name not in KNOWN:
-                raise SparkError(f"there is no option '{name}'. Options: {', '.join(KNOWN.values())}")
+            if name not in known and name not in _SPARK_S_OWN:
+                raise SparkError(f"there is no option '{name}'. Options: {', '.join(known.values())}")
         for name in misplaced:
             if name.lower() in self._given:
                 other = "stream" if mode == "table" else "table"

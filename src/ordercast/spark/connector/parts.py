@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -10,6 +10,8 @@ from typing import Any
 from pyspark.sql.datasource import InputPartition
 
 from ordercast.log import LogBatch, ViewRecord
+from ordercast.log.reader import Part
+from ordercast.serve.batches import without
 from ordercast.spark.connector.columns import Rows
 from ordercast.spark.connector.logs import Log, open_log
 from ordercast.spark.connector.options import PARTITION_BYTES, SourceOptions
@@ -34,16 +36,22 @@ class OffsetRange(InputPartition):
     end: int
     closed: bool = False
     times: Between = field(default_factory=Between)
+    dead: tuple[tuple[int, int], ...] = ()
+    """Copies of a sink's batches, which nobody is to see."""
 
 
 def split(log: Log, start: int, end: int, at_least: int) -> list[OffsetRange]:
     """Ranges of about PARTITION_BYTES of the log, but `at_least` so many if there are as many messages."""
-    ranges = [OffsetRange(*part) for part in log.parts(start, end, PARTITION_BYTES)]
-    if len(ranges) >= at_least or start >= end:
-        return ranges
-    count = min(at_least, end - start)
-    cuts = [start + (end - start) * number // count for number in range(count + 1)]
-    return [OffsetRange(low, high) for low, high in pairwise(cuts)]
+    ranges = [Part(*part) for part in log.parts(start, end, PARTITION_BYTES)]
+    if len(ranges) < at_least and start < end:
+        count = min(at_least, end - start)
+        cuts = [start + (end - start) * number // count for number in range(count + 1)]
+        ranges = [Part(low, high) for low, high in pairwise(cuts)]
+    dead = log.dead
+    return [
+        OffsetRange(low, high, dead=tuple((first, end) for first, end in dead if first < high and end > low))
+        for low, high in ranges
+    ]
 
 
 def read_range(part: InputPartition, options: SourceOptions, rows: Rows) -> Iterator[Any]:
@@ -51,11 +59,12 @@ def read_range(part: InputPartition, options: SourceOptions, rows: Rows) -> Iter
     if not isinstance(part, OffsetRange):
         return iter(())  # what Spark makes of an empty list of partitions
     log = open_log(options)
-    items = _with_views(log, part) if options.views else log.read(part.start, part.end)
+    batches = without(log.read(part.start, part.end), part.dead)
+    items = _with_views(log, batches, part) if options.views else batches
     return rows.of(_within(items, part.times))
 
 
-def _within(items: Iterator[LogBatch | ViewRecord] | Iterator[LogBatch], times: Between) -> Iterator[Any]:
+def _within(items: Iterable[LogBatch | ViewRecord] | Iterable[LogBatch], times: Between) -> Iterator[Any]:
     if times == Between():
         return iter(items)
     return (
@@ -63,12 +72,12 @@ def _within(items: Iterator[LogBatch | ViewRecord] | Iterator[LogBatch], times: 
     )  # fmt: skip
 
 
-def _with_views(log: Log, part: OffsetRange) -> Iterator[LogBatch | ViewRecord]:
+def _with_views(log: Log, batches: Iterable[LogBatch], part: OffsetRange) -> Iterator[LogBatch | ViewRecord]:
     """Messages and views in their order: a view stands before the message with its offset."""
     views = [view for view in log.views(part.start, part.end) if view.offset < part.end or part.closed]
     views.sort(key=lambda view: view.offset)
     views.reverse()
-    for whole in log.read(part.start, part.end):
+    for whole in batches:
         batch = whole
         while views and views[-1].offset < batch.end:
             view = views.pop()
