@@ -37,21 +37,26 @@ from ordercast.engine.contract import (
     Submission,
     Transport,
 )
-from ordercast.wire.chunk import Buffer, Chunk, Stamp
+from ordercast.wire.chunk import LIVES_MAX, Buffer, Chunk, Stamp
 from ordercast.wire.ids import NodeId, node_key
 from ordercast.wire.layout import WireError
 
 
 class Corel:
-    """One member. `stored` is what its durable log held; see `engine.contract` for what a host owes it."""
+    """One member. `stored` is what its durable log held; see `engine.contract` for what a host owes it.
 
-    def __init__(self, engine: Engine, config: CorelConfig | None = None, stored: Stored | None = None) -> None:
+    `nonce` is a random number of 32 bits that the host draws at every start. It is used where the log is new: a member
+    whose disk was lost must not number its messages like those that it does not remember.
+    """
+
+    def __init__(
+        self, engine: Engine, config: CorelConfig | None = None, stored: Stored | None = None, *, nonce: int = 0
+    ) -> None:
         stored = stored or Stored()
         self.engine = engine
         self.config = config = config or CorelConfig()
         record = Record() if stored.state is None else decode_record(stored.state)
-        # The first life of a disk is numbered 0; a start that finds no state is one.
-        record.life += stored.state is not None
+        record.life = (nonce if stored.state is None else record.life + 1) % LIVES_MAX
         mq = MessageQueue(
             stored.green,
             stored.yellow,

@@ -26,7 +26,7 @@ class Record:
     """§3.5.1 and what the extensions add. It changes only together with an entry of the log."""
 
     life: int = 0
-    """How often this member has started: it is part of its messages' numbers."""
+    """Another at every start, and at random on a new disk: it is part of its messages' numbers."""
     last_committed_primary: Primary = field(default_factory=Primary)
     last_attempted_primary: int = 0
     attempts: list[Primary] = field(default_factory=list)

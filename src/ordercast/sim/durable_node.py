@@ -85,7 +85,7 @@ class DurableNode(Node):
         assert self.world.make_layer is not None
         self.corel_log.reopened(list(self.log_disk.stored()), stored.green, stored.yellow)
         self.progress = Progress(0, 0, 0)
-        return self.world.make_layer(super()._make_engine(), stored)
+        return self.world.make_layer(super()._make_engine(), stored, self.life - 1)
 
     def _cut_power(self) -> None:
         super()._cut_power()

@@ -54,8 +54,8 @@ def _corel(config: Mapping[str, int], nodes: int) -> MakeLayer:
     values["dynamic_voting"] = bool(values.get("dynamic_voting", 0))
     constants = corel.CorelConfig(traced=True, **values)
 
-    def make(engine: Engine, stored: Stored) -> Engine:
-        return corel.Corel(engine, constants, stored)
+    def make(engine: Engine, stored: Stored, nonce: int) -> Engine:
+        return corel.Corel(engine, constants, stored, nonce=nonce)
 
     return make
 

@@ -15,9 +15,9 @@ from ordercast.sim.units import seconds
 
 MINIMUM_FAULTS = 5
 NODES = (2, 3, 3, 3, 3, 3, 4, 4, 5, 5, 5, 7)
-DELIVERIES = 2_500
+DELIVERIES = 5_000
 """Packets handed to engines that a run reaches at least."""
-_DATA_DELIVERIES = 900
+_DATA_DELIVERIES = 1_500
 _FOUNDING_MS = 1_500
 _MS = 1_000
 

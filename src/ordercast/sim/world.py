@@ -24,7 +24,7 @@ from ordercast.sim.schedule import Schedule
 from ordercast.wire.ids import node_key
 
 MakeEngine = Callable[[NodeId, dict[str, bytes], int], Engine]
-MakeLayer = Callable[[Engine, Stored], Engine]
+MakeLayer = Callable[[Engine, Stored, int], Engine]
 """Puts a durable layer on top of an engine."""
 
 EVENTS_MAX = 4_000_000
