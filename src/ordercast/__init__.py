@@ -7,6 +7,7 @@ async with ordercast.join("orders") as group:
 """
 
 from ordercast import sync
+from ordercast.durable import Retention
 from ordercast.errors import (
     AuthError,
     DeliveryUncertain,
@@ -18,7 +19,7 @@ from ordercast.errors import (
     NotPrimary,
     WouldBlock,
 )
-from ordercast.events import Batch, Message, NetworkFault, NetworkRepaired, TransitionalView, View
+from ordercast.events import Batch, Message, NetworkFault, NetworkRepaired, Snapshot, TransitionalView, View
 from ordercast.group import Group, Receipt, Ticket, join
 
 __version__ = "0.1.0"
@@ -38,6 +39,8 @@ __all__ = [
     "NotMember",
     "NotPrimary",
     "Receipt",
+    "Retention",
+    "Snapshot",
     "Ticket",
     "TransitionalView",
     "View",

@@ -23,6 +23,8 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     """The sender's clock when the message was queued: for people, never for order."""
     key: bytes | None = None
     headers: Headers | None = None
+    offset: int | None = None
+    """With the engine corel: its place in the global order, counted from 0 over the whole life of the group."""
 
 
 class View(msgspec.Struct, frozen=True):
@@ -62,16 +64,26 @@ class NetworkRepaired(msgspec.Struct, frozen=True):
     number: int = 1
 
 
+class Snapshot(msgspec.Struct, frozen=True):
+    """This member was brought up from a snapshot: messages before `offset` do not come, `data` is what they led to."""
+
+    offset: int
+    data: bytes
+    """What another member's application offered as its state there; empty if none has offered any."""
+
+
 class Batch:
     """Consecutive messages of one sender as columns over one blob; messages are made when it is iterated."""
 
-    __slots__ = ("_columns", "sender", "service", "view_id")
+    __slots__ = ("_columns", "offset", "sender", "service", "view_id")
 
-    def __init__(self, columns: Columns, sender: str, view_id: str, service: str) -> None:
+    def __init__(self, columns: Columns, sender: str, view_id: str, service: str, offset: int | None = None) -> None:
         self._columns = columns
         self.sender = sender
         self.view_id = view_id
         self.service = service
+        self.offset = offset
+        """Of the first message in the global order, with the engine corel; those of the others follow it."""
 
     @property
     def seq(self) -> int:
@@ -112,32 +124,38 @@ class Batch:
             cut.key_lengths = columns.key_lengths[skip:]
         if columns.header_lengths is not None:
             cut.header_lengths = columns.header_lengths[skip:]
-        return Batch(cut, self.sender, self.view_id, self.service)
+        offset = None if self.offset is None else self.offset + skip
+        return Batch(cut, self.sender, self.view_id, self.service, offset)
 
     def __len__(self) -> int:
         return len(self._columns.lengths)
 
     def __iter__(self) -> Iterator[Message]:
         sender, view_id, service, stamp = self.sender, self.view_id, self.service, self._columns.stamp_us
-        seq = self._columns.first
+        seq, offset = self._columns.first, self.offset
         if self._columns.key_lengths is None and self._columns.header_lengths is None:
+            if offset is None:
+                for data in self._columns:
+                    yield Message(sender, data, view_id, seq, service, stamp)
+                    seq += 1
+                return
+            ahead = offset - seq
             for data in self._columns:
-                yield Message(sender, data, view_id, seq, service, stamp)
+                yield Message(sender, data, view_id, seq, service, stamp, None, None, seq + ahead)
                 seq += 1
             return
-        for key, headers, data in self._columns.records():
-            yield Message(
-                sender, data, view_id, seq, service, stamp, key, None if headers is None else decode_headers(headers)
-            )
-            seq += 1
+        for number, (key, packed, data) in enumerate(self._columns.records()):
+            headers = None if packed is None else decode_headers(packed)
+            place = None if offset is None else offset + number
+            yield Message(sender, data, view_id, seq + number, service, stamp, key, headers, place)
 
     def __repr__(self) -> str:
         return f"Batch({len(self)} of {self.sender} from {self.seq} in {self.view_id})"
 
 
-Event = Message | View | TransitionalView | NetworkFault | NetworkRepaired
+Event = Message | View | TransitionalView | NetworkFault | NetworkRepaired | Snapshot
 """One event of the stream."""
-BatchEvent = Batch | View | TransitionalView | NetworkFault | NetworkRepaired
+BatchEvent = Batch | View | TransitionalView | NetworkFault | NetworkRepaired | Snapshot
 """The same with messages in batches."""
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack
 
+from ordercast.engine.contract import GroupChange
 from ordercast.errors import GroupError, NotMember, WouldBlock
 from ordercast.events import BatchEvent, Event, Headers, View
 from ordercast.member import (
@@ -24,12 +25,11 @@ from ordercast.member import (
     KeyLike,
     Member,
     Options,
-    Pledge,
-    Receipt,
     ServiceName,
     check_options,
     read_key,
 )
+from ordercast.pledge import MessageState, Pledge, Receipt
 from ordercast.stream import StreamEnd
 
 __all__ = ["DISCOVERY_S", "MESSAGE_BYTES_MAX", "Group", "JoinOptions", "Receipt", "Ticket", "join"]
@@ -40,9 +40,10 @@ T = TypeVar("T")
 class Ticket:
     """Stands for messages that were sent; awaiting it gives their receipt. Tickets may be awaited in any order."""
 
-    __slots__ = ("_pledge",)
+    __slots__ = ("_bridge", "_pledge")
 
-    def __init__(self, pledge: Pledge) -> None:
+    def __init__(self, bridge: _Bridge, pledge: Pledge) -> None:
+        self._bridge = bridge
         self._pledge = pledge
 
     @property
@@ -52,6 +53,17 @@ class Ticket:
     def result(self) -> Receipt:
         """The receipt, or the error; only once it is done."""
         return self._pledge.result()
+
+    @property
+    def state(self) -> MessageState:
+        """How far the messages have come: sent, received, stable, ordered (corel); or sent and ordered."""
+        return self._pledge.state
+
+    async def reached(self, state: MessageState) -> None:
+        """Waits until the messages are that far; members of a minority may wait for `stable`."""
+        pledge = self._pledge
+        with pledge.watched():
+            await self._bridge.until(lambda: pledge.has_reached(state))
 
     def __await__(self) -> Generator[Any, None, Receipt]:
         pledge = self._pledge
@@ -209,18 +221,17 @@ class Group:
         member = bridge.member
         if not member.has_room():
             await bridge.until(lambda: member.has_room() or member.leaving)
-        return Ticket(member.send(data, service, keys, headers))
+        return Ticket(bridge, member.send(data, service, keys, headers))
 
     def send_nowait(
         self, data: bytes, service: ServiceName = "agreed", key: bytes | None = None, headers: Headers | None = None
     ) -> Ticket:
         """Queues a message, or raises WouldBlock."""
-        member = self._joined().member
-        if not member.has_room():
+        bridge = self._joined()
+        if not bridge.member.has_room():
             raise WouldBlock("the queue of messages to be sent is full")
-        return Ticket(
-            member.send([data], service, None if key is None else [key], None if headers is None else [headers])
-        )
+        keys, heads = None if key is None else [key], None if headers is None else [headers]
+        return Ticket(bridge, bridge.member.send([data], service, keys, heads))
 
     def __aiter__(self) -> AsyncIterator[Event]:
         """Every event, one by one. Ends when this process has left; raises what ended it otherwise."""
@@ -250,6 +261,26 @@ class Group:
             if bridge.member.ended is not None:
                 raise NotMember("this process is no longer a member of the group") from bridge.member.ended.error
         rotation.result()
+
+    def add_member(self, name: str, weight: int = 1) -> Ticket:
+        """Asks the group to count `name` among its declared members, whose majority decides; ordered as a message is.
+
+        NotPrimary outside the primary component. Only with the engine corel.
+        """
+        bridge = self._joined()
+        return Ticket(bridge, bridge.member.propose(GroupChange(add={name: weight})))
+
+    def remove_member(self, name: str) -> Ticket:
+        """Asks the group to count `name` no more."""
+        bridge = self._joined()
+        return Ticket(bridge, bridge.member.propose(GroupChange(remove=(name,))))
+
+    def offer_snapshot(self, offset: int, snapshot: bytes) -> None:
+        """The application's state before the message with this offset, for members that are brought up.
+
+        With a `retention` that says so the log keeps nothing older. Only with the engine corel.
+        """
+        self._joined().member.offer(offset, snapshot)
 
     async def leave(self) -> None:
         """Leaves once every own message is at all members.

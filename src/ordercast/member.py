@@ -13,13 +13,14 @@ import time
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, TypedDict
 
-from ordercast.engine.contract import Submission
+from ordercast.durable import Durable, Retention, change_submission, open_durable
+from ordercast.engine.contract import Engine, GroupChange, NetworkedEngine, Submission
 from ordercast.engine.totem import Phase, Totem, TotemConfig
-from ordercast.errors import AuthError, DeliveryUncertain, GroupError, MessageTooLarge, NotMember, WouldBlock
+from ordercast.errors import AuthError, DeliveryUncertain, GroupError, MessageTooLarge, NotMember, NotPrimary
 from ordercast.events import (
     Headers,
     View,
@@ -27,10 +28,12 @@ from ordercast.events import (
 )
 from ordercast.net.addresses import Address, is_loopback, parse_local, split_peers
 from ordercast.net.driver import READER_MESSAGE_BYTES, Driver
+from ordercast.net.log_disk import LogDisk
 from ordercast.net.presence import Presence, Request
 from ordercast.net.recorder import Recorder
 from ordercast.net.storage import Storage
 from ordercast.net.udp import UdpNetwork
+from ordercast.pledge import Pledge, Receipt
 from ordercast.redundancy import NetworkConfig, Redundant, parse_replication
 from ordercast.stream import Reader, Stream, StreamEnd
 from ordercast.wire.ids import NodeId, Service
@@ -45,6 +48,8 @@ SEND_QUEUE_BYTES = 16 * 2**20
 """Bytes that may wait to be sent before `send` waits; what is sent in one call may exceed it."""
 SEND_QUEUE_MESSAGES = 200_000
 """Messages on their way, from `send` to their delivery here, before `send` waits."""
+UNORDERED_BYTES_MAX = 256 * 2**20
+"""Bytes of own messages without a place in the global order before `send` waits, as in a minority (corel)."""
 DISCOVERY_S = 0.5
 """How long `join` looks for others before it takes the view that there is."""
 LEAVE_PATIENCE_S = 5.0
@@ -54,51 +59,13 @@ CANCELLED_LEAVE_US = 500_000
 STOP_PATIENCE_S = 2.0
 """How long a stopped driver may take to end, which is the time of a write to disk."""
 SLOW_READER_TIMEOUT_S = 30.0
-RESERVED_ENGINES = ("sequencer", "mtp", "corel")
+RESERVED_ENGINES = ("sequencer", "mtp")
+ENGINES = ("totem", "corel")
 
 ServiceName = Literal["agreed", "safe"]
 KeyLike = str | os.PathLike[str] | bytes
 """A group's secret: the path of a file that `ordercast keygen` made, or its contents."""
 _SERVICES = {"agreed": Service.AGREED, "safe": Service.SAFE}
-
-
-class Receipt(NamedTuple):
-    """Where messages were delivered at their sender."""
-
-    view_id: str
-    seq: int
-    """The number of the last message of the ticket."""
-
-
-class Pledge:
-    """What a ticket stands for: own messages up to number `end`. Costs nothing while nobody waits for it."""
-
-    __slots__ = ("_error", "_receipt", "end", "safe", "when_done")
-
-    def __init__(self, end: int, safe: bool) -> None:
-        self.end = end
-        self.safe = safe
-        self.when_done: list[Callable[[], None]] | None = None
-        self._receipt: Receipt | None = None
-        self._error: GroupError | None = None
-
-    @property
-    def done(self) -> bool:
-        return self._receipt is not None or self._error is not None
-
-    def result(self) -> Receipt:
-        """The receipt, or the error; only once it is done."""
-        if self._error is not None:
-            raise self._error
-        if self._receipt is None:
-            raise WouldBlock("the ticket's messages are not delivered yet")
-        return self._receipt
-
-    def settle(self, receipt: Receipt | None, error: GroupError | None = None) -> None:
-        self._receipt, self._error = receipt, error
-        for call in self.when_done or ():
-            call()
-        self.when_done = None
 
 
 class JoinOptions(TypedDict, total=False):
@@ -125,6 +92,13 @@ class JoinOptions(TypedDict, total=False):
     min_members: int
     """`join` waits until the view has so many."""
     start: int | str | None
+    """With corel: show messages from this offset on, "earliest" or "latest" (what is ordered after `join`). By default
+    from where this member's log ended."""
+    founders: int | None
+    """With corel, for a log that is new: so many members found the group together. 0: it is there already, and this
+    member is to be added. The default is min_members, if that is above 1."""
+    retention: Retention | None
+    """With corel: what is removed from the log in time. By default nothing is."""
     discovery_s: float
     """How long `join` looks for others, half a second by default."""
     slow_reader_timeout: float
@@ -148,6 +122,9 @@ class Options(NamedTuple):
     min_members: int
     discovery_s: float
     slow_reader_timeout_s: float
+    start: int | str | None
+    founders: int | None
+    retention: Retention | None
 
 
 def check_options(
@@ -164,6 +141,8 @@ def check_options(
     trace: bool = False,
     min_members: int = 1,
     start: int | str | None = None,
+    founders: int | None = None,
+    retention: Retention | None = None,
     discovery_s: float = DISCOVERY_S,
     slow_reader_timeout: float = SLOW_READER_TIMEOUT_S,
 ) -> Options:
@@ -171,13 +150,22 @@ def check_options(
     if not group:
         raise GroupError("a group needs a name")
     if engine in RESERVED_ENGINES:
-        raise GroupError(f"engine {engine!r} is not available in this version; there is 'totem'")
-    if engine != "totem":
-        raise GroupError(f"there is no engine {engine!r}; there is 'totem'")
+        raise GroupError(f"engine {engine!r} is not available in this version; there are 'totem' and 'corel'")
+    if engine not in ENGINES:
+        raise GroupError(f"there is no engine {engine!r}; there are 'totem' and 'corel'")
     if isinstance(networks, str) or not 1 <= len(networks) <= NETWORKS_MAX:
         raise GroupError(f"networks is a list of 1 to {NETWORKS_MAX} local addresses, one a network")
-    if start is not None:
-        raise GroupError("start belongs to the engine 'corel', which is not available in this version")
+    durable = {"start": start, "founders": founders, "retention": retention}
+    if engine != "corel" and (given := [option for option, value in durable.items() if value is not None]):
+        raise GroupError(f"{given[0]} belongs to the engine 'corel'")
+    if engine == "corel" and data_dir is None:
+        raise GroupError("the engine 'corel' keeps a durable log under data_dir, which is not given")
+    if isinstance(start, str) and start.isdecimal():
+        start = int(start)
+    if not (start in (None, "earliest", "latest") or (isinstance(start, int) and start >= 0)):
+        raise GroupError(f"start is an offset, 'earliest' or 'latest', not {start!r}")
+    if founders is not None and founders < 0:
+        raise GroupError(f"founders is a number of members, or 0, not {founders}")
     if trace and data_dir is None:
         raise GroupError("a trace is written under data_dir, which is not given")
     if min_members < 1:
@@ -214,6 +202,9 @@ def check_options(
         min_members,
         discovery_s,
         slow_reader_timeout,
+        start,
+        founders,
+        retention,
     )
 
 
@@ -233,6 +224,9 @@ class Member:
         self.options = options
         self.stream = Stream(options.networks)
         self.reader = Reader(self.stream)
+        self.durable: Durable | None = None
+        self.unordered_bytes = 0
+        """Of own messages that are not delivered yet."""
         self.submitted = 0
         self.delivered = 0
         """Own messages submitted, and delivered here."""
@@ -241,7 +235,7 @@ class Member:
         self.error_shown = False
         """The application has been told what ended the group."""
         self._pledges: deque[Pledge] = deque()
-        self._stack: list[UdpNetwork | Storage | Recorder] = []
+        self._stack: list[UdpNetwork | Storage | Recorder | LogDisk] = []
         self._presence: Presence | None = None
         try:
             self._open(options)
@@ -277,8 +271,12 @@ class Member:
         if len(self.networks) > 1:
             layer = NetworkConfig(len(self.networks), options.copies, packet_bytes)
             self.redundant = Redundant(self.engine, layer, incarnation=int.from_bytes(os.urandom(4), "little"))
+        self.top: Engine | NetworkedEngine = self.redundant or self.engine
+        """What the driver hosts."""
+        if options.engine == "corel":
+            self._open_durable(options)
         self.driver = Driver(
-            self.redundant or self.engine,
+            self.top,
             self.networks,
             guard,
             self.stream,
@@ -287,7 +285,24 @@ class Member:
             recorder=recorder,
             listen_us=int(min(config.beacon_interval_us * 1.1, options.discovery_s * 500_000)),
             slow_reader_timeout_us=int(options.slow_reader_timeout_s * 1e6),
+            log=None if self.durable is None else self.durable.disk,
         )
+
+    def _open_durable(self, options: Options) -> None:
+        assert options.data_dir is not None
+        self.durable = durable = open_durable(
+            self.top,
+            options.data_dir / "log",
+            group=options.group,
+            start=options.start,
+            founders=options.founders if options.founders is not None else options.min_members,
+            sure=options.founders is not None or options.min_members > 1,
+            retention=options.retention,
+            networks=options.networks,
+            traced=options.trace,
+        )
+        self._stack.append(durable.disk)
+        self.top, self.stream, self.reader = durable.engine, durable.stream, durable.reader
 
     def _open_networks(self, options: Options) -> list[UdpNetwork]:
         networks: list[UdpNetwork] = []
@@ -340,8 +355,9 @@ class Member:
 
     def _is_full(self) -> bool:
         return (
-            self.driver.queued_bytes + self.engine.backlog_bytes > SEND_QUEUE_BYTES
+            self.driver.queued_bytes + self.top.backlog_bytes > SEND_QUEUE_BYTES
             or self.submitted - self.stream.own > SEND_QUEUE_MESSAGES
+            or (self.durable is not None and self.unordered_bytes > UNORDERED_BYTES_MAX)
         )
 
     def send(
@@ -360,46 +376,89 @@ class Member:
         if set(map(type, bodies)) - {bytes}:
             bodies = [bytes(memoryview(body)) for body in bodies]
         encoded = None if headers is None else [None if head is None else encode_headers(head) for head in headers]
-        _check_sizes(bodies, keys, encoded)
-        if self.leaving:
-            raise NotMember("this process has left the group")
-        if self.ended is not None:
-            raise NotMember("this process is no longer a member of the group") from self.ended.error
+        size = _check_sizes(bodies, keys, encoded)
+        self._refuse_if_gone()
         self.submitted += len(bodies)
-        pledge = Pledge(self.submitted, wanted is Service.SAFE)
+        pledge = Pledge(self.submitted, wanted is Service.SAFE, size, self.stream)
         if bodies:
+            self.unordered_bytes += size
             self._pledges.append(pledge)
             self.driver.submit(Submission(bodies, wanted, time.time_ns() // 1000, keys, encoded))
         else:
             pledge.settle(Receipt("", 0))
         return pledge
 
+    def _refuse_if_gone(self) -> None:
+        if self.leaving:
+            raise NotMember("this process has left the group")
+        if self.ended is not None:
+            raise NotMember("this process is no longer a member of the group") from self.ended.error
+
     def settle(self) -> None:
         """Own messages that were delivered since the last time complete their pledges, in order; so does the end."""
         end, done, pledges = self.stream.end, self.stream.done, self._pledges
         while done:
-            count, view_id, seq, unsure = done[0]
+            count, view_id, seq, unsure, offset = done[0]
             self.delivered += count
             done.popleft()
             while pledges and pledges[0].end <= self.delivered:
                 pledge = pledges.popleft()
+                self.unordered_bytes -= pledge.size
                 if pledge.safe and unsure:
                     why = f"the membership changed before the message was safe (in {view_id})"
                     pledge.settle(None, DeliveryUncertain(why))
                 else:
-                    pledge.settle(Receipt(view_id, seq - (self.delivered - pledge.end)))
+                    later = self.delivered - pledge.end
+                    pledge.settle(Receipt(view_id, seq - later, None if offset is None else offset - later))
         if end is not None and self.ended is None:
             self.ended = end
             while pledges:
-                error = DeliveryUncertain("this process left the group before the message was delivered")
-                error.__cause__ = end.error
-                pledges.popleft().settle(None, error)
+                pledge = pledges.popleft()
+                pledge.settle(None, self._undelivered(pledge, end.error))
+
+    def _undelivered(self, pledge: Pledge, cause: GroupError | None) -> GroupError:
+        """What becomes of messages at the end of this member."""
+        error: GroupError = DeliveryUncertain("this process left the group before the message was delivered")
+        if cause is None and pledge.state == "stable":
+            error = NotPrimary(_LEFT_OUTSIDE)
+        error.__cause__ = cause
+        return error
+
+    # The declared group, and the log
+
+    def propose(self, change: GroupChange) -> Pledge:
+        """Multicasts a change of the declared group, one message among this process's own."""
+        durable = self._durable("the declared group")
+        self._refuse_if_gone()
+        if not durable.stream.primary:
+            raise NotPrimary("the declared group is changed in its primary component, which this process is not in")
+        self.submitted += 1
+        pledge = Pledge(self.submitted, False, 0, self.stream)
+        self._pledges.append(pledge)
+        self.driver.submit(change_submission(change, time.time_ns() // 1000))
+        return pledge
+
+    def offer(self, offset: int, snapshot: bytes) -> None:
+        """The application's state as of an offset."""
+        durable = self._durable("a snapshot")
+        if not 0 <= offset <= durable.stream.ordered_to:
+            raise GroupError(
+                f"a snapshot as of offset {offset}, while {durable.stream.ordered_to} messages are ordered"
+            )
+        engine, now = durable.engine, time.monotonic_ns() // 1000
+        self.driver.call(lambda: engine.offer(now, offset, snapshot))
+        durable.snapshot_at(offset)
+
+    def _durable(self, what: str) -> Durable:
+        if self.durable is None:
+            raise GroupError(f"{what} belongs to the engine 'corel'")
+        return self.durable
 
     # Leaving
 
-    def progress(self) -> tuple[int, int]:
+    def progress(self) -> tuple[object, ...]:
         """Changes for as long as a leave comes nearer to its end."""
-        return self.delivered, self.engine.backlog_bytes
+        return self.delivered, self.top.backlog_bytes, self.stream.progress_now
 
     def conclude(self) -> None:
         """The end of `leave`: the thread is gone; raises what nobody has been told."""
@@ -410,6 +469,8 @@ class Member:
             self.error_shown = True
             raise error
         missing = self.submitted - self.delivered
+        if error is None and missing and self.durable is not None and self.stream.progress_now.stable >= self.submitted:
+            raise NotPrimary(_LEFT_OUTSIDE)
         if error is None and missing:
             raise DeliveryUncertain(f"left before {missing} messages of this process were delivered")
 
@@ -431,7 +492,8 @@ class Member:
         view = self.stream.current
         if view is None:
             raise NotMember("there is no view yet")
-        return View(view.id, view.members)
+        primary = None if self.durable is None else self.durable.stream.primary > 0
+        return View(view.id, tuple(view.members), primary=primary)
 
     def status(self) -> dict[str, object]:
         """Figures of this member, for people and machines."""
@@ -448,14 +510,15 @@ class Member:
             "delivered_own": self.delivered,
             "delivered": stream.messages_in,
             "delivered_bytes": stream.bytes_in - READER_MESSAGE_BYTES * stream.messages_in,
-            "queued_messages": self.engine.backlog,
-            "queued_bytes": self.driver.queued_bytes + self.engine.backlog_bytes,
+            "queued_messages": self.top.backlog,
+            "queued_bytes": self.driver.queued_bytes + self.top.backlog_bytes,
             "unread_bytes": stream.reader_backlog(),
             "throttling": self.driver.throttling,
             "turns": self.driver.turns,
             "data_dir": None if self.options.data_dir is None else str(self.options.data_dir.absolute()),
             "replication": None if self.redundant is None else self.redundant.replication,
             "networks": self._status_of_networks(),
+            "log": None if self.durable is None else self.durable.status(),
             "counters": dict(self.engine.state.counters),
             "guard": dict(self.guard.counters),
             "keys": [key.id for key in self.guard.keys],
@@ -508,6 +571,10 @@ class Member:
         self._close()
 
 
+_LEFT_OUTSIDE = (
+    "this process left outside a primary component: its messages are in the logs of its component, and get their place "
+    "in the order when one of its members meets the others"
+)
 _members: weakref.WeakSet[Member] = weakref.WeakSet()
 
 
@@ -525,7 +592,8 @@ def _endpoint(address: Address) -> str:
 
 def _check_sizes(
     bodies: Sequence[bytes], keys: Sequence[bytes | None] | None, headers: Sequence[bytes | None] | None
-) -> None:
+) -> int:
+    """The bytes of all; raises if a message is too long."""
     sizes = list(map(len, bodies))
     for column in (keys, headers):
         if column is None:
@@ -536,6 +604,7 @@ def _check_sizes(
     longest = max(sizes, default=0)
     if longest > MESSAGE_BYTES_MAX:
         raise MessageTooLarge(f"a message of {longest} bytes; at most {MESSAGE_BYTES_MAX} are accepted")
+    return sum(sizes)
 
 
 def read_key(key: KeyLike) -> GroupKey:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
 from ordercast.engine.assemble import Batch as Columns
-from ordercast.engine.contract import Kind, Report
+from ordercast.engine.contract import Kind, Progress, Report
 from ordercast.engine.contract import View as EngineView
 from ordercast.errors import GroupError
 from ordercast.events import Batch, BatchEvent, Event, Message, NetworkFault, NetworkRepaired, TransitionalView, View
@@ -35,6 +35,23 @@ class Done(NamedTuple):
     seq: int
     unsure: bool
     """In a transitional view without all members of the last one: of a safe message the others may know nothing."""
+    offset: int | None = None
+    """Of the last of them in the global order, where there is one and it is known."""
+
+
+class Gap:
+    """Messages from offset `start` up to `end` that are in the log, and not in the stream. Both may grow."""
+
+    __slots__ = ("end", "start")
+
+    def __init__(self, start: int, end: int) -> None:
+        self.start = start
+        self.end = end
+
+
+def cost_of(batch: Batch) -> int:
+    """What a batch counts for among what waits for the application."""
+    return len(batch.blob) + READER_MESSAGE_BYTES * len(batch.lengths)
 
 
 class Stream:
@@ -42,7 +59,7 @@ class Stream:
 
     def __init__(self, networks: Sequence[str]) -> None:
         self.networks = networks
-        self.items: deque[BatchEvent | StreamEnd] = deque()
+        self.items: deque[BatchEvent | Gap | StreamEnd] = deque()
         self.done: deque[Done] = deque()
         self.own = 0
         """Own messages that were delivered."""
@@ -59,9 +76,15 @@ class Stream:
         self.has_room: Callable[[], bool] = lambda: True
         self.wake: Callable[[], None] = lambda: None
         self.on_end: Callable[[], None] = lambda: None
-        self._staged: list[BatchEvent] = []
+        self._staged: list[BatchEvent | Gap] = []
         self._staged_done: list[Done] = []
         self._unsure = False
+        self.progress_now = Progress(0, 0, 0)
+        """Of own messages short of their delivery, where the engine knows such."""
+        self.watched = 0
+        """So many wait for the progress of own messages short of their end."""
+        self.moved = False
+        """There was such progress in this turn."""
 
     def view(self, view: EngineView) -> None:
         old = self.current
@@ -87,8 +110,9 @@ class Stream:
             self._staged_done.append(Done(count, view_id, columns.first + count - 1, self._unsure))
 
     def publish(self) -> None:
-        fresh = bool(self._staged)
+        fresh = bool(self._staged or self._staged_done or self.moved)
         if fresh:
+            self.moved = False
             self.items.extend(self._staged)
             self.done.extend(self._staged_done)
             self._staged.clear()
@@ -139,7 +163,7 @@ class Reader:
         """
         items = self._stream.items
         latest: View | None = None
-        kept: list[NetworkFault | NetworkRepaired] = []
+        kept: list[BatchEvent | Gap] = []
         while items and not isinstance(items[0], (Batch, StreamEnd)):
             item = items[0]
             if isinstance(item, TransitionalView) and not _view_follows(items):
@@ -176,11 +200,11 @@ class Reader:
         if self._stream.end is not None and items[0] is self._stream.end:
             return self._stream.end
         item = items.popleft()
-        assert not isinstance(item, StreamEnd)
+        assert not isinstance(item, (Gap, StreamEnd))
         if isinstance(item, Batch):
-            self._stream.bytes_out += len(item.blob) + READER_MESSAGE_BYTES * len(item.lengths)
+            self._stream.bytes_out += cost_of(item)
         return item
 
 
-def _view_follows(items: deque[BatchEvent | StreamEnd]) -> bool:
+def _view_follows(items: deque[BatchEvent | Gap | StreamEnd]) -> bool:
     return len(items) > 1 and isinstance(items[1], View)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Generic, Self, TypeVar, Unpack
 
+from ordercast.engine.contract import GroupChange
 from ordercast.errors import GroupError, NotMember, WouldBlock
 from ordercast.events import BatchEvent, Event, Headers, View
 from ordercast.member import (
@@ -25,12 +26,11 @@ from ordercast.member import (
     KeyLike,
     Member,
     Options,
-    Pledge,
-    Receipt,
     ServiceName,
     check_options,
     read_key,
 )
+from ordercast.pledge import MessageState, Pledge, Receipt
 from ordercast.stream import StreamEnd
 
 __all__ = ["Group", "SyncTicket", "join"]
@@ -67,6 +67,18 @@ class SyncTicket:
     @property
     def done(self) -> bool:
         return self._pledge.done
+
+    @property
+    def state(self) -> MessageState:
+        """How far the messages have come: sent, received, stable, ordered (corel); or sent and ordered."""
+        return self._pledge.state
+
+    def reached(self, state: MessageState, timeout: float | None = None) -> None:
+        """Waits until the messages are that far; members of a minority may wait for `stable`."""
+        pledge = self._pledge
+        with pledge.watched():
+            if not self._bridge.until(lambda: pledge.has_reached(state), timeout):
+                raise TimeoutError(f"the messages are not {state} yet")
 
     def wait(self, timeout: float | None = None) -> Receipt:
         """Waits until the messages are delivered here; TimeoutError if that takes longer than `timeout` seconds."""
@@ -187,6 +199,26 @@ class Group:
             if self._bridge.until(lambda: rotation.done or member.ended is not None, 0.1) and member.ended is not None:
                 raise NotMember("this process is no longer a member of the group") from member.ended.error
         rotation.result()
+
+    def add_member(self, name: str, weight: int = 1) -> SyncTicket:
+        """Asks the group to count `name` among its declared members, whose majority decides; ordered as a message is.
+
+        NotPrimary outside the primary component. Only with the engine corel.
+        """
+        with self._bridge.changed:
+            return SyncTicket(self._bridge, self._member.propose(GroupChange(add={name: weight})))
+
+    def remove_member(self, name: str) -> SyncTicket:
+        """Asks the group to count `name` no more."""
+        with self._bridge.changed:
+            return SyncTicket(self._bridge, self._member.propose(GroupChange(remove=(name,))))
+
+    def offer_snapshot(self, offset: int, snapshot: bytes) -> None:
+        """The application's state before the message with this offset, for members that are brought up.
+
+        With a `retention` that says so the log keeps nothing older. Only with the engine corel.
+        """
+        self._member.offer(offset, snapshot)
 
     def leave(self) -> None:
         """Leaves once every own message is at all members.

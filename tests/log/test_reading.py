@@ -60,6 +60,20 @@ def test_only_what_is_green_is_read_and_a_reader_follows(tmp_path: Path) -> None
     assert len(followed) == 4 + 540
 
 
+def test_a_tail_of_several_frames_goes_over_into_the_next_segment(tmp_path: Path) -> None:
+    log = LogWriter(DiskFiles(tmp_path), segment_bytes=4096)
+    log.append(Entry((numbered("n1", 1, 5),)))
+    log.append(Entry(tuple(chunk("n2", 1 + number, [bytes(700_000)]) for number in range(5)), green=5))
+    log.append(Entry(green=6, yellow=8))
+    log.append(Entry(green=7))
+    log.close()
+    assert len(list(tmp_path.glob("*.seg"))) > 1
+    found = LogWriter(DiskFiles(tmp_path)).recovered
+    assert (found.green, found.yellow, found.end) == (7, 8, 10)
+    assert [chunk.first for chunk in found.tail] == [3, 4, 5]
+    assert list(LogReader(tmp_path).verify()) == []
+
+
 def test_parts_cover_the_range_and_none_is_empty(tmp_path: Path) -> None:
     make_log(tmp_path)
     reader = LogReader(tmp_path)

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from ordercast import sync
 from ordercast.cli.jsonl import columns, encode, field
 from ordercast.errors import DeliveryUncertain, GroupError, MessageTooLarge
-from ordercast.events import Batch, BatchEvent, Message, NetworkFault, NetworkRepaired, TransitionalView, View
+from ordercast.events import Batch, BatchEvent, Message, NetworkFault, NetworkRepaired, Snapshot, TransitionalView, View
 from ordercast.member import MESSAGE_BYTES_MAX
 
 _EXAMPLE = """\
@@ -88,7 +88,13 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--data-dir", metavar="D", help="stable storage of this member")
     parser.add_argument("--trace", action="store_true", help="write a trace under D/trace, for ordercast check")
     parser.add_argument("--members", metavar="N", type=int, default=1, help="wait until the group has N members")
-    parser.add_argument("--start", metavar="OFFSET", help="replay from here; reserved for the engine corel")
+    parser.add_argument("--start", metavar="OFFSET", help="corel: replay from here; or earliest, or latest")
+    parser.add_argument(
+        "--founders",
+        metavar="N",
+        type=int,
+        help="corel: N members found the group (default --members); 0: none, join",
+    )
     parser.add_argument("--follow", action="store_true", help="stay at the end of the input")
     parser.set_defaults(run=run)
 
@@ -188,6 +194,7 @@ class _Pipe:
             trace=args.trace,
             min_members=args.members,
             start=args.start,
+            founders=args.founders,
         )
 
     def _run(self, group: sync.Group) -> int:
@@ -324,6 +331,10 @@ def render(event: BatchEvent) -> bytes:
                 "view": event.id,
                 "members": event.members,
             }
+            if isinstance(event, View) and event.primary is not None:
+                fields["primary"] = event.primary
+        case Snapshot():
+            fields = {"event": "snapshot", "offset": event.offset, "bytes": len(event.data)}
         case NetworkFault():
             fields = {
                 "event": "network_fault",
@@ -340,7 +351,13 @@ def render(event: BatchEvent) -> bytes:
 def _render_batch(batch: Batch) -> bytes:
     head = f'{{"event":"message","sender":{encode_basestring(batch.sender)},"seq":'
     middle = f',"view":{encode_basestring(batch.view_id)},"service":"{batch.service}",'
-    return encode([f"{head}{each.seq}{middle}{field('data', each.data)}{_extra(each)}}}\n" for each in batch])
+    return encode(
+        [f"{head}{each.seq}{_place(each)}{middle}{field('data', each.data)}{_extra(each)}}}\n" for each in batch]
+    )
+
+
+def _place(message: Message) -> str:
+    return "" if message.offset is None else f',"offset":{message.offset}'
 
 
 def _extra(message: Message) -> str:

@@ -370,9 +370,11 @@ class LogWriter:
         self.synced = 0
         entry = Entry(tuple(tail), yellow=index.yellow, state=self._state)
         payloads = _payloads(entry)
+        start = base
         for number, (kind, payload, messages) in enumerate(payloads):
             more = MORE if number < len(payloads) - 1 else 0
-            self._add_frame(kind, more, self._index.end, messages, base, index.yellow, payload)
+            self._add_frame(kind, more, start, messages, base, index.yellow, payload)
+            start += messages
         for view in views:
             self._add_frame(FrameKind.VIEW, 0, self._index.end, 0, base, index.yellow, [view])
         self.write()

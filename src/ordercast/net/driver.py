@@ -29,25 +29,34 @@ from typing import Protocol, cast
 from ordercast.engine.assemble import Assembler
 from ordercast.engine.assemble import Batch as Columns
 from ordercast.engine.contract import (
+    Append,
     Broadcast,
+    Component,
     Deliver,
+    DurableEngine,
     Effect,
     Engine,
+    Fetch,
     Install,
     Kind,
     Left,
     NetworkedEngine,
+    Ordered,
     Originated,
     Persist,
+    Progress,
     Report,
+    Restored,
     Run,
     Service,
     Submission,
+    Transport,
     Unicast,
     View,
 )
 from ordercast.errors import AuthError, Evicted, GroupError
 from ordercast.net.addresses import Address
+from ordercast.net.log_disk import LogDisk
 from ordercast.net.recorder import Recorder
 from ordercast.net.storage import Storage
 from ordercast.net.udp import DRAIN_BYTES_MAX, DRAIN_TRAINS_MAX, UdpNetwork
@@ -116,6 +125,25 @@ class Sink(Protocol):
         """The driver has stopped; nothing follows. Not `whole`: in the middle of a turn."""
 
 
+DurableEffect = Append | Fetch | Ordered | Progress | Component | Restored | Transport
+
+
+class DurableSink(Sink, Protocol):
+    """Where messages with a place in the global order go."""
+
+    def ordered(self, effect: Ordered) -> None:
+        """Messages have their final place."""
+
+    def component(self, component: Component) -> None:
+        """A view, or that it has become primary."""
+
+    def progress(self, progress: Progress) -> None:
+        """How far own messages have come."""
+
+    def restored(self, effect: Restored) -> None:
+        """The member was brought up from a snapshot."""
+
+
 class Rotation:
     """A change of keys on its way: accept the new one, seal with it once all members accept it, retire the old ones."""
 
@@ -170,8 +198,9 @@ class Driver(threading.Thread):
         recorder: Recorder | None,
         listen_us: int,
         slow_reader_timeout_us: int,
+        log: LogDisk | None = None,
     ) -> None:
-        """With several networks the engine is a `NetworkedEngine`."""
+        """With several networks the engine is a `NetworkedEngine`; with a log a `DurableEngine`, the sink likewise."""
         super().__init__(name=f"ordercast {group} {engine.name}", daemon=True)
         self.engine = engine
         self.networks = tuple(networks)
@@ -182,6 +211,7 @@ class Driver(threading.Thread):
         self.recorder = recorder
         self.listen_us = listen_us
         self.slow_reader_timeout_us = slow_reader_timeout_us
+        self.log = log
         self.addresses: list[dict[NodeId, Address]] = [{} for _ in self.networks]
         """Of the other members, by each network."""
         self.unreachable = 0
@@ -232,6 +262,7 @@ class Driver(threading.Thread):
                 last is not None
                 and last.service == submission.service
                 and last.keys is last.headers is submission.keys is submission.headers is None
+                and type(last) is type(submission) is Submission
                 and isinstance(last.bodies, list)
             ):
                 last.bodies.extend(submission.bodies)
@@ -241,7 +272,7 @@ class Driver(threading.Thread):
 
     def leave(self, within_us: int | None = None) -> None:
         """Leaves in good order, and stops in any case after `within_us` if that is given."""
-        self._call(lambda: self._begin_leave(_now(), within_us))
+        self.call(lambda: self._begin_leave(_now(), within_us))
 
     def stop(self, error: GroupError | None = None) -> None:
         """Ends at once, without a word to the others; with an error as in a crash."""
@@ -250,7 +281,7 @@ class Driver(threading.Thread):
             self._stopping = True
             self._error = self._error or error
 
-        self._call(end)
+        self.call(end)
 
     def rotate(self, key: GroupKey) -> Rotation:
         """Begins to change the key; one change at a time, the next one waits for nobody."""
@@ -262,7 +293,7 @@ class Driver(threading.Thread):
             else:
                 self._rotation = rotation
 
-        self._call(begin)
+        self.call(begin)
         return rotation
 
     def key_change(self) -> dict[str, object] | None:
@@ -296,7 +327,7 @@ class Driver(threading.Thread):
             return AuthError("the group's processes use no key, and this one has one")
         return None
 
-    def _call(self, function: Callable[[], None]) -> None:
+    def call(self, function: Callable[[], None]) -> None:
         """Runs a function in the driver's thread, between two turns."""
         with self._lock:
             self._calls.append(function)
@@ -316,6 +347,7 @@ class Driver(threading.Thread):
         try:
             self._listen()
             if not self._stopping:
+                self._open_log()
                 self._begun = _now()
                 self.engine.start(self._begun)
                 self._carry_out()
@@ -331,6 +363,20 @@ class Driver(threading.Thread):
         finally:
             self._close(error, whole)
 
+    def _open_log(self) -> None:
+        """What the log's thread says reaches the engine between two turns; its first failure is the end."""
+        log = self.log
+        if log is None:
+            return
+        engine = cast(DurableEngine, self.engine)
+        log.on_written = lambda write_id: self.call(lambda: engine.written(_now(), write_id))
+        log.on_fetched = lambda fetch_id, start, chunks: self.call(
+            lambda: engine.fetched(_now(), fetch_id, start, chunks)
+        )
+        log.on_trimmed = lambda earliest: self.call(lambda: engine.trimmed(_now(), earliest))
+        log.on_failed = self.stop
+        log.start()
+
     def _close(self, error: GroupError | None, whole: bool) -> None:
         if self.recorder is not None:
             # What a turn that failed has not written yet is not written: the trace ends as in a crash.
@@ -345,6 +391,8 @@ class Driver(threading.Thread):
             network.close()
         if self._disk is not None:
             self._disk.shutdown(wait=True)
+        if self.log is not None:
+            self.log.close()
         if self.storage is not None:
             self.storage.close()
         with self._lock:
@@ -534,7 +582,33 @@ class Driver(threading.Thread):
                 self.recorder.reported(effect)
             self.sink.reported(effect)
         else:
-            raise AssertionError(f"{type(effect).__name__} asks for a durable log")
+            self._durable_effect(effect)
+
+    def _durable_effect(self, effect: DurableEffect) -> None:
+        """Those of a layer with a log, which says what messages and views the application gets."""
+        assert self.log is not None
+        sink = cast(DurableSink, self.sink)
+        if isinstance(effect, Append | Fetch):
+            self.log.put(effect)
+        elif isinstance(effect, Ordered):
+            sink.ordered(effect)
+        elif isinstance(effect, Progress):
+            sink.progress(effect)
+        elif isinstance(effect, Component):
+            sink.component(effect)
+        elif isinstance(effect, Restored):
+            sink.restored(effect)
+        else:
+            self._transport(effect)
+
+    def _transport(self, effect: Transport) -> None:
+        said = effect.effect
+        if isinstance(said, Install):
+            self._install(said)
+        elif isinstance(said, Deliver):
+            self._deliver(said.view_id, said.runs)
+        elif self.recorder is not None:
+            self.recorder.sent(self.engine.name, said.view_id, said.first, said.count, "agreed")
 
     def _flush_trace(self) -> None:
         """What the trace says must be on disk before a packet leaves the process."""
@@ -554,8 +628,10 @@ class Driver(threading.Thread):
         self.networks[via].unicast(address, data)
 
     def _deliver(self, view_id: str, runs: Sequence[Run]) -> None:
-        assert self._view is not None
         recorder, me = self.recorder, self.engine.name
+        if recorder is None and self.log is not None:
+            return
+        assert self._view is not None
         for run in runs:
             columns = self._assembler.feed(run)
             if columns is None:
@@ -563,7 +639,8 @@ class Driver(threading.Thread):
             sender = self._names[columns.sender_key]
             if recorder is not None:
                 recorder.delivered(columns, sender, self._view.id, view_id)
-            self.sink.batch(columns, sender, view_id, sender == me)
+            if self.log is None:
+                self.sink.batch(columns, sender, view_id, sender == me)
 
     def _install(self, effect: Install) -> None:
         if effect.transitional is not None:
@@ -585,7 +662,8 @@ class Driver(threading.Thread):
             self.recorder.conf(view)
             if view.kind is Kind.REGULAR:
                 self.recorder.flush()
-        self.sink.view(view)
+        if self.log is None:
+            self.sink.view(view)
 
     def _record_sent(self, recorder: Recorder, effect: Originated) -> None:
         first, left = effect.first, effect.count
@@ -611,7 +689,7 @@ class Driver(threading.Thread):
     def _written(self, future: Future[None], write_id: int) -> None:
         failure = future.exception()
         if failure is None:
-            self._call(lambda: self.engine.written(_now(), write_id))
+            self.call(lambda: self.engine.written(_now(), write_id))
         else:
             # A failed write is final: what the disk holds now is not known.
             self.stop(GroupError(f"stable storage has failed: {failure}"))

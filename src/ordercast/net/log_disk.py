@@ -7,6 +7,7 @@ larger, not the queue longer. The first failure is final: what is on disk is not
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import deque
@@ -40,6 +41,7 @@ class LogDisk(threading.Thread):
         self._changed = threading.Condition()
         self._jobs: deque[Append | Fetch] = deque()
         self._closing = False
+        self._pid = os.getpid()
         self._retain_at = 0.0
 
     @property
@@ -62,6 +64,8 @@ class LogDisk(threading.Thread):
 
     def close(self) -> None:
         """Everything that was put in is durable when this returns, unless the log has failed."""
+        if os.getpid() != self._pid:
+            return  # a forked child: the log is its parent's
         if self.ident is None:
             self._writer.close()
             return
