@@ -8,6 +8,7 @@ for a slow reader, and nothing is skipped.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -314,7 +315,8 @@ def open_durable(
             found.vector,
             [chunk.raw for chunk in found.tail],
         )
-        layer = Corel(engine, CorelConfig(founders=founders or NEVER_FOUNDS, traced=traced), stored)
+        config = CorelConfig(founders=founders or NEVER_FOUNDS, traced=traced)
+        layer = Corel(engine, config, stored, nonce=int.from_bytes(os.urandom(4), "little"))
         stream = DurableStream(
             networks, engine.name, layer.state.record.life, found.green, replay_from(start, found.earliest, found.green)
         )

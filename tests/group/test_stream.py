@@ -114,7 +114,7 @@ def test_batches_are_columns(party: Party) -> None:
         async with party.join("a") as a:
             ticket = await a.send_many([b"", b"x", b"yy" * 10_000, b"z"], keys=[None, b"k", b"", b"kk"])
             receipt = await ticket
-            assert receipt == (a.view.id, 4)
+            assert receipt[:2] == (a.view.id, 4)
             read: list[Message] = []
             async for batch in a.batches():
                 if isinstance(batch, Batch):
