@@ -77,7 +77,7 @@ def _end_trace(group: ordercast.Group) -> None:
         driver.recorder = None
         done.set()
 
-    driver._call(end)
+    driver.call(end)
     assert done.wait(30)
 
 
