@@ -87,6 +87,17 @@ def test_corruption_only_ever_shortens_packets() -> None:
     assert all(packet == packet[:40] for packet in packets)
 
 
+def test_packets_above_the_mtu_do_not_pass_and_shorter_ones_behind_them_do() -> None:
+    world = probe_world("nodes 3")
+    do(world, "mtu 60")
+    do(world, "send 4 n1 size=60", until=world.now + 10_000)
+    do(world, "send 4 n1 size=61", until=world.now + 10_000)
+    world.network.send(world.nodes[0].links, bytes(61 + 61 + 9), 61, world.now)
+    world.run_until(world.now + 10_000)
+    assert [(len(data), segment) for _, _, data, segment in probe(world, "n2").got("receive")] == [(240, 60), (9, 9)]
+    assert world.faults["too long"] == 6
+
+
 def test_a_cut_has_one_direction_and_mending_ends_it() -> None:
     world = probe_world("nodes 3")
     do(world, "cut n1 -> n2", "send 1 n1", "send 1 n2", until=50_000)

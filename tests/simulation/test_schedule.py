@@ -36,6 +36,8 @@ _statements = st.one_of(
     _statement("fuse {} after {}", _names, _count),
     _statement("reinstall {}", _names),
     _statement("disk tear {}", _names),
+    _statement("disk number {} {}", _count, _names),
+    _statement("mtu {}", _count),
     _statement("jump {}{} {}", st.sampled_from("+-"), _time, _names),
     _statement("send {} {} size=10..{} service=safe keyed", _count, _names, st.integers(10, 99).map(str)),
     _statement("expect view n1 n2 at {}", _names),

@@ -138,6 +138,12 @@ def _hook(world: World, match: Match) -> None:
     world.network.hook(_verb(match), int(match["count"]), world.kind(match["kind"]), world.links(match), time_us)
 
 
+@_statement("mtu COUNT")
+def _mtu(world: World, match: Match) -> None:
+    """Packets of more bytes do not pass any network from here on. It is what the networks are, so `heal` leaves it."""
+    world.network.mtu = int(match["count"])
+
+
 @_statement("garbage COUNT NODES")
 def _garbage(world: World, match: Match) -> None:
     for node in world.named(match["nodes"]):
@@ -199,6 +205,16 @@ def _disk_latency(world: World, match: Match) -> None:
     for node in world.named(match["nodes"]):
         node.disk.latency_us, node.disk.jitter_us = micros(match["time"]), micros(match["jitter"])
         world.count("slow disk")
+
+
+@_statement("disk number COUNT NODES")
+def _disk_number(world: World, match: Match) -> None:
+    """Nodes that are down find this ring number on their disk when they restart, as if so many rings had been."""
+    from ordercast.sim.engines import ring_record  # which imports the world that imports this
+
+    for node in world.named(match["nodes"]):
+        if not node.alive:
+            node.disk.records.update(ring_record(int(match["count"])))
 
 
 @_statement("propose add MEMBER COUNT at NODES")

@@ -42,6 +42,14 @@ def _totem(config: Mapping[str, int]) -> MakeEngine:
     return make
 
 
+def ring_record(number: int) -> dict[str, bytes]:
+    """What Totem finds on its disk after a ring of this number."""
+    from ordercast.engine.totem.state import RING_NUMBER_KEYS
+    from ordercast.wire.totem import encode_ring_record
+
+    return {RING_NUMBER_KEYS[0]: encode_ring_record(number, 0)}
+
+
 LAYER_CONFIG = ("founders", "dynamic_voting", "lag_max", "ack_delay_us", "lines_delay_us", "chunk_bytes",
                 "transport_bytes", "retransmit_bytes", "catchup_outstanding")  # fmt: skip
 """What of a schedule's configuration is corel's."""

@@ -14,6 +14,8 @@ from math import log
 from random import Random
 from typing import TYPE_CHECKING
 
+from ordercast.wire.layout import PACKET_BYTES_MAX
+
 if TYPE_CHECKING:
     from ordercast.sim.node import Node
     from ordercast.sim.world import World
@@ -107,6 +109,8 @@ class Network:
         """The sides of a partition, for each network."""
         self._hooks: list[Hook] = []
         self._garbage = world.stream("garbage")
+        self.mtu = PACKET_BYTES_MAX
+        """The longest packet that passes."""
         self._seen = b""
         """The latest genuine packet, for garbage that begins like one."""
 
@@ -120,6 +124,10 @@ class Network:
 
     def send(self, links: Iterable[Link], data: bytes, segment: int, at: int) -> None:
         """Sends a train over each of the links, leaving at `at`."""
+        if min(segment, len(data)) > self.mtu:
+            data, segment = self._fitting(data, segment)
+            if not data:
+                return
         count = 1 if len(data) <= segment else -(-len(data) // segment)
         self._seen = data
         heap, world = self._heap, self._world
@@ -140,6 +148,12 @@ class Network:
                 link.last = arrival
             world.sequence = sequence = world.sequence + 1
             heappush(heap, (arrival, sequence, link.arrive, data, segment))
+
+    def _fitting(self, data: bytes, segment: int) -> tuple[bytes, int]:
+        """What is left of a train of packets that are too long: its last packet, if that is shorter."""
+        last = data[(len(data) - 1) // segment * segment :]
+        self._world.count("too long", -(-len(data) // segment) - (len(last) <= self.mtu))
+        return (last, len(last)) if len(last) <= self.mtu else (b"", segment)
 
     def _send_faulty(self, link: Link, data: bytes, segment: int, count: int, at: int) -> None:
         """At least one packet of the train meets a fault; the others go on in the stretches between."""
