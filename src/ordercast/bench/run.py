@@ -93,15 +93,10 @@ def run_group(work: Work, at: Sequence[Place], tick: Tick = lambda: None) -> dic
 
 def merge(work: Work, figures: list[dict[str, Any]]) -> dict[str, Any]:
     """The figures of all nodes as those of the run. A rate is that of the slowest node."""
-    late_us = sorted(late for node in figures for late in node["late_us"])
     return {
         "delivered_per_s": round(min(node["messages_per_s"] for node in figures)),
         "mb_per_s": round(min(node["bytes_per_s"] for node in figures) / 1e6, 2),
-        "latency_ms": {
-            "p50": quantile_ms(late_us, 0.5),
-            "p99": quantile_ms(late_us, 0.99),
-            "p999": quantile_ms(late_us, 0.999),
-        },
+        "latency_ms": latencies(figures),
         "cpu_s": round(sum(node["cpu_s"] for node in figures), 3),
         "turns_per_s": round(sum(node["turns_per_s"] for node in figures) / len(figures)),
         "retransmissions": sum(node["retransmissions"] for node in figures),
@@ -111,6 +106,12 @@ def merge(work: Work, figures: list[dict[str, Any]]) -> dict[str, Any]:
         "views": max(node["views"] for node in figures),
         "rss_mb": max(node["rss_mb"] for node in figures),
     }
+
+
+def latencies(figures: list[dict[str, Any]]) -> dict[str, float | None]:
+    """Of all messages at all nodes."""
+    late_us = sorted(late for node in figures for late in node["late_us"])
+    return {name: quantile_ms(late_us, share) for name, share in (("p50", 0.5), ("p99", 0.99), ("p999", 0.999))}
 
 
 def quantile_ms(sorted_us: Sequence[int], share: float) -> float | None:

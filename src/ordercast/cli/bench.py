@@ -1,4 +1,4 @@
-"""`ordercast bench`: a measured run of a group; `bench limit`: of the machine."""
+"""`ordercast bench`: a measured run of a group; `bench limit`: of the machine; `bench peers`: of other systems too."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ import json
 import math
 import os
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
 from ordercast.bench.disk import run_disk
 from ordercast.bench.hosts import MTU_MAX, MTU_MIN, HostsError, refuse_without_namespaces
 from ordercast.bench.limit import run_limit
+from ordercast.bench.peers import PEERS
 from ordercast.bench.processes import RunFailed
 from ordercast.bench.report import machine, summarize, table
 from ordercast.bench.run import Work, places, run_group
+from ordercast.cli.bench_peers import measure_peers, peer_name
+from ordercast.cli.bench_progress import progress
 from ordercast.errors import GroupError
 from ordercast.member import MESSAGE_BYTES_MAX, ServiceName, check_options
 from ordercast.net.udp import HEADER_BYTES, LOOPBACK_PACKET_BYTES
@@ -28,30 +29,33 @@ NETWORKS_MAX = 8
 _TIMED_BYTES_MIN = 8
 
 _EXAMPLE = """\
-exit status: 0 measured, 1 a run failed, 2 it cannot run here
+exit status: 0 measured, 1 a run failed or no peer is installed, 2 it cannot run here
 
 examples:
   ordercast bench --size 64 --seconds 5
   ordercast bench --hosts netns --mtu 1500 --rate 1000 --repeat 5 --json
   ordercast bench limit --hosts netns
   ordercast bench limit --durable /var/lib/orders --size 65536
+  ordercast bench peers --size 64
+  ordercast bench peers --peer corosync-udp --rate 1000
 
 The application reads every length and a byte of every message. --rate is messages a second of each node on a fixed
 schedule; latency counts from the time at which a message was due until each node has it. Rates are those of the
-slowest node; the figures are medians over the runs.
+slowest node; the figures are medians over the runs. 'peers' runs ordercast and each peer in turns, five times if
+nothing else is said, on hosts in namespaces; with --encrypt those peers that encrypt. A ratio is ours to theirs.
 """
 
 
 def add_parser(subparsers: Any) -> None:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "bench",
-        help="measure a group, or this machine's limit",
+        help="measure a group, this machine's limit, or other systems beside it",
         description="Starts a group of processes on this machine and measures what it does under load. 'limit' "
-        "measures what the machine could do without a protocol.",
+        "measures what the machine could do without a protocol, 'peers' what other systems of total order do.",
         epilog=_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("what", nargs="?", choices=("group", "limit"), default="group", metavar="limit")
+    parser.add_argument("what", nargs="?", choices=("group", "limit", "peers"), default="group", metavar="limit|peers")
     parser.add_argument("--engine", default="totem", help="default: %(default)s")
     parser.add_argument("--nodes", type=_count(NODES_MAX), default=4, metavar="N", help="default: %(default)s")
     parser.add_argument(
@@ -59,13 +63,11 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--seconds", type=_positive, default=5.0, metavar="S", help="of a run (%(default)s)")
     parser.add_argument("--warm-up", type=_not_negative, default=1.0, metavar="S", help="before it (%(default)s)")
-    parser.add_argument("--repeat", type=_count(1000), default=1, metavar="N", help="runs (%(default)s)")
+    parser.add_argument("--repeat", type=_count(1000), metavar="N", help="runs (1; peers: 5)")
     parser.add_argument("--rate", type=_not_negative, default=0.0, metavar="R", help="0, the default: saturated")
     parser.add_argument("--service", choices=("agreed", "safe"), default="agreed")
     parser.add_argument("--take", choices=("batches", "events"), default="batches")
-    parser.add_argument(
-        "--hosts", choices=("loopback", "netns"), default="loopback", help="netns needs root (%(default)s)"
-    )
+    parser.add_argument("--hosts", choices=("loopback", "netns"), help="netns needs root (loopback; peers: netns)")
     parser.add_argument("--mtu", type=int, default=1500, metavar="M", help="of hosts in namespaces (%(default)s)")
     parser.add_argument("--networks", type=_count(NETWORKS_MAX), default=1, metavar="K")
     parser.add_argument("--replication", default="active", metavar="R", help="over two or more networks")
@@ -75,6 +77,14 @@ def add_parser(subparsers: Any) -> None:
         "--single-packets", action="store_true", help="trains are cut where they leave, as with --loss (netns)"
     )
     parser.add_argument("--data-dir", type=Path, metavar="D", help="stable storage of the nodes, one folder each")
+    parser.add_argument(
+        "--peer",
+        type=peer_name,
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="peers: this one only, or these",
+    )
     parser.add_argument("--packet", type=_count(65_000), metavar="BYTES", help="limit: size of a packet")
     parser.add_argument("--durable", type=Path, metavar="DIR", help="limit: appends to this disk, each made durable")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -117,6 +127,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         if args.what == "limit":
             return _limit(args)
+        if args.what == "peers":
+            return _peers(args)
         return _group(args)
     except (HostsError, GroupError, _Refused) as error:
         print(f"ordercast bench: {error}", file=sys.stderr)
@@ -131,7 +143,7 @@ class _Refused(Exception):
 
 
 def _work(args: argparse.Namespace) -> Work:
-    hosts = args.hosts
+    hosts = args.hosts or "loopback"
     if hosts == "netns":
         refuse_without_namespaces()
         if not MTU_MIN <= args.mtu <= MTU_MAX:
@@ -162,9 +174,9 @@ def _work(args: argparse.Namespace) -> Work:
 
 
 def _group(args: argparse.Namespace) -> int:
-    work = _work(args)
-    with places(work) as at, progress(args.repeat * work.length_s) as tick:
-        result = summarize([run_group(work, at, tick) for _ in range(args.repeat)])
+    work, repeat = _work(args), args.repeat or 1
+    with places(work) as at, progress(repeat * work.length_s) as tick:
+        result = summarize([run_group(work, at, tick) for _ in range(repeat)])
     head = {"engine": work.engine, "nodes": work.nodes, "size": work.size, "service": work.service}
     rest = {"take": work.take, "rate": work.rate, "hosts": work.hosts, "mtu": work.mtu, "encrypt": work.encrypt}
     if args.json:
@@ -174,6 +186,18 @@ def _group(args: argparse.Namespace) -> int:
     rows = [_row(f"{number}", each) for number, each in enumerate(result["runs"], 1)]
     print(table(columns, [*rows, _row("median", result)] if len(rows) > 1 else rows))
     return 0
+
+
+def _peers(args: argparse.Namespace) -> int:
+    if args.hosts == "loopback":
+        raise _Refused("peers need a host each: --hosts netns, which is the default for them")
+    if args.networks > 1 or args.loss or args.single_packets or args.engine != "totem":
+        raise _Refused("peers are compared with totem over one network without loss")
+    wrong = [name for name in args.peer if PEERS[name].encrypts != args.encrypt]
+    if wrong:
+        raise _Refused(f"{wrong[0]} {'does not encrypt' if args.encrypt else 'is compared with --encrypt'}")
+    args.hosts = "netns"
+    return measure_peers(args, _work(args))
 
 
 def _row(name: str, figures: dict[str, Any]) -> list[object]:
@@ -186,12 +210,12 @@ def _row(name: str, figures: dict[str, Any]) -> list[object]:
 def _limit(args: argparse.Namespace) -> int:
     if args.durable is not None:
         return _disk_limit(args)
-    work = _work(args)
+    work, repeat = _work(args), args.repeat or 1
     packet = args.packet or (LOOPBACK_PACKET_BYTES if work.hosts == "loopback" else args.mtu - HEADER_BYTES)
     forms = {"classic": False, "accelerated": True}
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in forms}
-    with places(work) as at, progress(2 * args.repeat * work.length_s) as tick:
-        for _ in range(args.repeat):
+    with places(work) as at, progress(2 * repeat * work.length_s) as tick:
+        for _ in range(repeat):
             for name, accelerated in forms.items():
                 runs[name].append(run_limit(work, at, packet, accelerated=accelerated, tick=tick))
     result = {name: summarize(figures) for name, figures in runs.items()}
@@ -209,8 +233,9 @@ def _disk_limit(args: argparse.Namespace) -> int:
     directory: Path = args.durable
     if not directory.is_dir() or not os.access(directory, os.W_OK):
         raise _Refused(f"{directory} is no directory that can be written to")
-    with progress(args.repeat * args.seconds) as tick:
-        result = summarize([run_disk(directory, args.size, args.seconds, tick) for _ in range(args.repeat)])
+    repeat = args.repeat or 1
+    with progress(repeat * args.seconds) as tick:
+        result = summarize([run_disk(directory, args.size, args.seconds, tick) for _ in range(repeat)])
     if args.json:
         print(json.dumps({"size": args.size, "directory": str(directory)} | result | {"machine": machine()}))
         return 0
@@ -218,28 +243,3 @@ def _disk_limit(args: argparse.Namespace) -> int:
     row = [f"{args.size} B", result["appends_per_s"], result["mb_per_s"], append["p50"], append["p99"]]
     print(table(("durable appends", "appends/s", "MB/s", "p50 ms", "p99 ms"), [row]))
     return 0
-
-
-@contextmanager
-def progress(seconds: float) -> Iterator[Callable[[], None]]:
-    """A bar over the time that the runs take, on a terminal only."""
-    if not sys.stderr.isatty():
-        yield lambda: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = TextColumn("measuring"), BarColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True), auto_refresh=False, transient=True) as bar:
-        task = bar.add_task("measuring", total=seconds)
-        last = time.monotonic()
-
-        def tick() -> None:
-            nonlocal last
-            now = time.monotonic()
-            # The bar stands still while nodes start, so that it never says more than was measured.
-            bar.update(task, advance=now - last)
-            last = now
-            bar.refresh()
-
-        yield tick
