@@ -6,20 +6,29 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ordercast.cli.campaign import (
+    UsageError,
+    add_campaign_options,
+    campaign_of,
+    number,
+    print_result,
+    print_summary,
+    print_violation,
+    progress,
+    seed_range,
+    warn_of_short,
+)
 from ordercast.sim.campaign import Summary, run_campaign
 from ordercast.sim.engines import find_engine
-from ordercast.sim.generate import NODES_MIN
 from ordercast.sim.record import write_traces
-from ordercast.sim.runner import Result, Violation, make_schedule, run_schedule
+from ordercast.sim.runner import make_schedule, run_schedule
 from ordercast.sim.scenario import load_scenario, run_scenario, scenario_names
-from ordercast.sim.schedule import NODES_MAX, Schedule, check_replication, format_schedule
+from ordercast.sim.schedule import Schedule, format_schedule
 from ordercast.sim.shrink import Shrinker, same_failure
-from ordercast.wire.layout import NETWORKS_MAX
 
 _EXAMPLE = """\
 exit status: 0 no violation, 1 a property was violated, 2 bad usage
@@ -30,11 +39,6 @@ examples:
   ordercast sim --seed 7 --shrink          reduce a failing seed to a small scenario script
   ordercast sim --scenario pause           a scenario of the package, or a script by its path
 """
-_EVIDENCE_LINES = 12
-
-
-class UsageError(Exception):
-    """Bad usage: one line."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -51,15 +55,11 @@ def add_parser(subparsers: Any) -> None:
     what.add_argument("--seeds", metavar="A:B", help="run the seeds from A up to but excluding B (default 0:20)")
     what.add_argument("--scenario", metavar="FILE|NAME", help="run a scenario script, or one of the package's")
     what.add_argument("--list", action="store_true", help="list the scenarios of the package")
-    parser.add_argument("--engine", default="totem", help="the engine (default totem)")
-    parser.add_argument("--nodes", metavar="N", help="the number of nodes, instead of what the seed says")
-    parser.add_argument("--networks", metavar="K", help="redundant networks, 2 to 8 (default: what the seed says)")
-    parser.add_argument(
-        "--replication", metavar="R", help="their replication: active, passive or active-passive:K (default active)"
-    )
+    add_campaign_options(parser)
     parser.add_argument("--trace", metavar="DIR", type=Path, help="write traces here; of several seeds to DIR/seed-N")
     parser.add_argument("--jobs", metavar="N", help="processes (default: one for each processor)")
     parser.add_argument("--stop-on-first", action="store_true", help="end at the first seed with a violation")
+    parser.add_argument("--coverage", action="store_true", help="tell which cells and properties the seeds reached")
     parser.add_argument("--show", action="store_true", help="print the schedule of the seed as a script, do not run it")
     parser.add_argument("--shrink", action="store_true", help="reduce the failing seed or script to a small script")
     parser.add_argument("--output", metavar="FILE", type=Path, help="where --shrink writes its script")
@@ -87,36 +87,12 @@ def run(args: argparse.Namespace) -> int:
         return 2
 
 
-def _networks(args: argparse.Namespace) -> tuple[int | None, str]:
-    """How many networks (None: what each seed says) and their replication, "none" for a single one."""
-    networks = _number("--networks", args.networks, 1, NETWORKS_MAX)
-    if networks == 1 or (networks is None and args.replication is None):
-        if args.replication is not None:
-            raise UsageError(f"--replication {args.replication} belongs to two networks or more")
-        return 1, "none"
-    replication = args.replication or "active"
-    check_replication(networks or NETWORKS_MAX, replication)
-    return networks, replication
-
-
-def _number(option: str, text: str | None, low: int, high: int) -> int | None:
-    if text is None:
-        return None
-    if not text.isdecimal() or not low <= int(text) <= high:
-        raise UsageError(f"{option} {text}: expected a number from {low} to {high}")
-    return int(text)
-
-
 def _seeds(args: argparse.Namespace) -> range:
     if args.seed is not None:
-        seed = _number("--seed", args.seed, 0, 2**63)
+        seed = number("--seed", args.seed, 0, 2**63)
         assert seed is not None
         return range(seed, seed + 1)
-    text = args.seeds or "0:20"
-    low, colon, high = text.partition(":")
-    if not (colon and low.isdecimal() and high.isdecimal() and int(low) < int(high)):
-        raise UsageError(f"--seeds {text}: expected A:B with A below B")
-    return range(int(low), int(high))
+    return seed_range(args.seeds or "0:20")
 
 
 def _schedule(args: argparse.Namespace) -> Schedule:
@@ -125,9 +101,10 @@ def _schedule(args: argparse.Namespace) -> Schedule:
     seeds = _seeds(args)
     if len(seeds) != 1:
         raise UsageError("--show and --shrink take one --seed or --scenario")
-    networks, replication = _networks(args)
-    nodes = _number("--nodes", args.nodes, NODES_MIN, NODES_MAX)
-    return make_schedule(seeds[0], engine=args.engine, nodes=nodes, networks=networks, replication=replication)
+    what = campaign_of(args)
+    return make_schedule(
+        seeds[0], engine=what.engine, nodes=what.nodes, networks=what.networks, replication=what.replication
+    )
 
 
 # Seeds
@@ -135,95 +112,28 @@ def _schedule(args: argparse.Namespace) -> Schedule:
 
 def _campaign(args: argparse.Namespace) -> int:
     seeds = _seeds(args)
-    nodes = _number("--nodes", args.nodes, NODES_MIN, NODES_MAX)
-    networks, replication = _networks(args)
-    jobs = _number("--jobs", args.jobs, 1, 4096) or os.cpu_count() or 1
+    campaign = campaign_of(args)
+    jobs = number("--jobs", args.jobs, 1, 4096) or os.cpu_count() or 1
     trace: Callable[[int], Path] | None = None
     if args.trace is not None:
         args.trace.mkdir(parents=True, exist_ok=True)
         trace = (lambda seed: args.trace / f"seed-{seed}") if len(seeds) > 1 else (lambda seed: args.trace)
     summary = Summary(args.engine)
     results = run_campaign(
-        args.engine,
-        seeds,
-        nodes=nodes,
-        networks=networks,
-        replication=replication,
-        trace=trace,
-        jobs=jobs,
-        stop_on_first=args.stop_on_first,
+        campaign, seeds, trace=trace, jobs=jobs, stop_on_first=args.stop_on_first, coverage=args.coverage
     )
-    with _progress(len(seeds)) as advance:
+    with progress(len(seeds)) as advance:
         for result in results:
             summary.add(result)
-            advance(len(summary.failed))
+            advance(1, len(summary.failed))
             if result.violations and not args.json:
-                _print_result(args, result)
+                print_result(campaign, result)
     if args.json:
         print(json.dumps(summary.as_json()))
     else:
-        _print_summary(summary)
-    if summary.short:
-        shown = ", ".join(map(str, summary.short[:10]))
-        print(f"ordercast sim: seeds with too few deliveries or faults: {shown}", file=sys.stderr)
+        print_summary(summary)
+    warn_of_short("ordercast sim", summary)
     return 1 if summary.failed else 0
-
-
-def _replay(args: argparse.Namespace, seed: int) -> str:
-    options = [
-        f" --{name} {value}"
-        for name in ("nodes", "networks", "replication")
-        if (value := getattr(args, name)) is not None
-    ]
-    return f"ordercast sim --engine {args.engine} --seed {seed}{''.join(options)}"
-
-
-def _print_result(args: argparse.Namespace, result: Result) -> None:
-    print(f"seed {result.seed}: violated {', '.join(sorted(result.properties))}")
-    for violation in result.violations:
-        _print_violation(violation)
-    print(f"  replay: {_replay(args, result.seed)}", flush=True)
-
-
-def _print_violation(violation: Violation) -> None:
-    print(f"  {violation.property}")
-    for line in violation.evidence[-_EVIDENCE_LINES:]:
-        print(f"    {line}")
-
-
-def _print_summary(summary: Summary) -> None:
-    failed = len({seed for seed, _, _ in summary.failed})
-    verdict = f"{failed} of them violated a property" if failed else "no violation"
-    print(f"{summary.seeds} seeds of {summary.engine}: {verdict}")
-    print(
-        f"  {summary.deliveries} packet deliveries, {summary.messages} messages, {summary.views} configurations, "
-        f"{summary.events} events in {summary.virtual_us / 1e6:.0f} virtual seconds"
-    )
-    rate = summary.deliveries / summary.run_s if summary.run_s else 0
-    print(f"  {summary.run_s:.1f} s of processor time and {summary.check_s:.1f} s to check; {rate:.0f} deliveries/s")
-    print("  faults: " + ", ".join(f"{kind} {count}" for kind, count in sorted(summary.faults.items())))
-    if summary.trace_hash is not None and summary.seeds == 1:
-        print(f"  trace hash {summary.trace_hash}")
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[int], None]]:
-    """Tells how many seeds are done, on a terminal only; without a thread, because the campaign forks."""
-    if not sys.stderr.isatty() or total < 2:
-        yield lambda failed: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True), auto_refresh=False, transient=True) as progress:
-        task = progress.add_task("seeds", total=total)
-
-        def advance(failed: int) -> None:
-            progress.update(task, advance=1, description=f"seeds, {failed} violations" if failed else "seeds")
-            progress.refresh()
-
-        yield advance
 
 
 # Scripts
@@ -253,7 +163,7 @@ def _scenario(args: argparse.Namespace) -> int:
     else:
         print(outcome.transcript, end="")
         for violation in outcome.violations:
-            _print_violation(violation)
+            print_violation(violation)
         print(f"{args.scenario}: {'violated' if outcome.violations else 'as expected'}")
     return 1 if outcome.violations else 0
 

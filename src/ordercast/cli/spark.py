@@ -7,10 +7,10 @@ import sys
 from typing import Any
 
 from ordercast import __version__
-from ordercast.cli import spark_doctor
+from ordercast.cli import spark_campaign, spark_doctor
 
-JOBS = (spark_doctor,)
-RESERVED = ("lake", "campaign", "report")
+JOBS = (spark_doctor, spark_campaign)
+RESERVED = ("lake", "report")
 """Jobs that are not built yet. They are refused, not stubbed."""
 
 _EXAMPLE = """\

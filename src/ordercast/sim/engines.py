@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from ordercast.engine.contract import Engine, NodeId, Stored
+from ordercast.sim.coverage import COREL, TOTEM, CellTable
 from ordercast.sim.schedule import Schedule, check_replication
 from ordercast.sim.world import MakeEngine, MakeLayer
 
@@ -28,6 +29,8 @@ class EngineSpec:
     """The kinds of packets that scripts may name: the fourth byte of a packet."""
     layer: Callable[[Mapping[str, int], int], MakeLayer] | None = None
     """A durable layer on top; it takes the configuration and the number of nodes of a schedule."""
+    tables: tuple[CellTable, ...] = ()
+    """The tables of which runs are to reach all cells."""
 
 
 def _totem(config: Mapping[str, int]) -> MakeEngine:
@@ -86,8 +89,8 @@ def redundant(make: MakeEngine, schedule: Schedule) -> MakeEngine:
 _TOTEM_KINDS = {"data": 1, "token": 2, "join": 3, "commit": 4, "leave": 5, "beacon": 6, "wake": 7, "probe": 8}
 
 ENGINES: dict[str, EngineSpec] = {
-    "totem": EngineSpec("totem", _totem, _TOTEM_KINDS),
-    "corel": EngineSpec("corel", _totem, _TOTEM_KINDS, _corel),
+    "totem": EngineSpec("totem", _totem, _TOTEM_KINDS, tables=(TOTEM,)),
+    "corel": EngineSpec("corel", _totem, _TOTEM_KINDS, _corel, (TOTEM, COREL)),
 }
 
 

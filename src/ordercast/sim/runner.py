@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import process_time
 
 from ordercast.check import TraceError, check_events
 from ordercast.check.events import Event
+from ordercast.check.exercised import exercised
 from ordercast.sim.engines import EngineSpec, find_engine, redundant
 from ordercast.sim.generate import generate
 from ordercast.sim.generate_corel import generate_corel
@@ -46,6 +48,10 @@ class Result:
     run_s: float = 0.0
     """Processor time of simulator and engine."""
     check_s: float = 0.0
+    cells: dict[str, int] = field(default_factory=dict)
+    """If coverage was asked for: how often each cell of the engine's tables was reached."""
+    exercised: dict[str, int] = field(default_factory=dict)
+    """Likewise how often each property had something to judge."""
 
     @property
     def properties(self) -> set[str]:
@@ -61,11 +67,12 @@ def run_seed(
     replication: str = "none",
     trace: Path | None = None,
     check: bool = True,
+    coverage: bool = False,
 ) -> Result:
     """Expands the seed into a schedule and runs it in this process; with `networks` None it says how many there are."""
     spec = find_engine(engine) if isinstance(engine, str) else engine
     schedule = make_schedule(seed, engine=spec.name, nodes=nodes, networks=networks, replication=replication)
-    return run_schedule(schedule, spec, trace=trace, check=check)
+    return run_schedule(schedule, spec, trace=trace, check=check, coverage=coverage)
 
 
 def make_schedule(seed: int, *, engine: str, nodes: int | None, networks: int | None, replication: str) -> Schedule:
@@ -77,12 +84,22 @@ def make_schedule(seed: int, *, engine: str, nodes: int | None, networks: int | 
 
 
 def run_schedule(
-    schedule: Schedule, spec: EngineSpec | None = None, *, trace: Path | None = None, check: bool = True
+    schedule: Schedule,
+    spec: EngineSpec | None = None,
+    *,
+    trace: Path | None = None,
+    check: bool = True,
+    coverage: bool = False,
 ) -> Result:
-    world = make_world(schedule, spec)
-    began = process_time()
-    world.run()
-    ended = process_time()
+    spec = spec or find_engine(schedule.engine)
+    cells: dict[str, int] = {}
+    with ExitStack() as watching:
+        for table in spec.tables if coverage else ():
+            watching.enter_context(table.watched(cells))
+        world = make_world(schedule, spec)
+        began = process_time()
+        world.run()
+        ended = process_time()
     violations = [Violation(name, tuple(evidence)) for name, evidence in world.violations]
     traces = world.traces
     if trace is not None:
@@ -103,6 +120,8 @@ def run_schedule(
         world.now,
         ended - began,
         process_time() - ended,
+        dict(sorted(cells.items())),
+        exercised(traces) if coverage else {},
     )
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from ordercast.errors import GroupError
+
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt)?: ")
 
 
 class SparkError(GroupError):
@@ -15,3 +19,9 @@ class NoJava(SparkError):
 
 class NoSpark(SparkError):
     """PySpark is not installed."""
+
+
+def reason(error: Exception) -> str:
+    """One line of what Spark says when a task fails: its last exception, not the way through Java and Python."""
+    lines = [line for line in str(error).splitlines() if _EXCEPTION.match(line)]
+    return lines[-1] if lines else (str(error).strip().splitlines() or [type(error).__name__])[0]
