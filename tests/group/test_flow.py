@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from itertools import pairwise
 
 import pytest
 from tests.group.party import Party, messages, run, view_of
@@ -161,7 +162,11 @@ def test_tickets_pipeline_without_tasks(party: Party) -> None:
             assert len(asyncio.all_tasks()) == before
             last = await tickets[-1]
             assert all(ticket.done for ticket in tickets)
-            assert last.seq - tickets[0].result().seq == 19_999
+            receipts = [ticket.result() for ticket in tickets]
+            assert last == receipts[-1]
+            # Numbers begin anew in each view, and two members in one process on a busy machine may see another one.
+            for one, next_one in pairwise(receipts):
+                assert next_one.seq == (one.seq + 1 if one.view_id == next_one.view_id else 1)
             assert await tickets[17] == tickets[17].result()
             assert [m.data for m in await reading[1]] == [b"%d" % number for number in range(20_000)]
             await reading[0]
