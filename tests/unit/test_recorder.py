@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ordercast.net import recorder as module
-from ordercast.net.recorder import BLOCK, Recorder
+from ordercast.net.recorder import LINES, Recorder
 
 RUNS = st.lists(
-    st.tuples(st.sampled_from(["n1", 'a"b\\c%d', "ü"]), st.integers(1, 12_000), st.integers(0, 3 * BLOCK)), max_size=12
+    st.tuples(st.sampled_from(["n1", 'a"b\\c%d', "ü"]), st.integers(1, 12_000), st.integers(0, 3 * LINES)), max_size=12
 )
 
 
@@ -41,8 +41,32 @@ def test_a_run_is_a_line_for_each_message(runs: list[tuple[str, int, int]]) -> N
     assert lines_of(runs) == [{"node": "n1", "step": step, **event} for step, event in enumerate(expected, 1)]
 
 
-def test_more_blocks_than_are_kept_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = [(f"n{number % 7}", 1000 + 37 * number, 150) for number in range(40)]
+@pytest.mark.parametrize("first", [1, 990, 999, 1000, 9_995, 99_998, 999_990])
+def test_numbers_that_get_another_digit(first: int) -> None:
+    """Steps and numbers cross thousands at different lines, and each width of both meets each of the other."""
+    runs = [("n1", 7, 900), ("n2", first, 2 * LINES + 3), ("n1", 907, 9_000), ("n2", first + 2 * LINES + 3, 150)]
+    said = [(event["step"], event["msg"]) for event in lines_of(runs)[:-1]]
+    expected = [f"{sender}/8:n1.%d/{number}" for sender, start, count in runs for number in range(start, start + count)]
+    assert said == list(enumerate(expected, 1))
+
+
+def test_runs_that_continue_each_other_and_others_between_them() -> None:
+    runs = [("n1", 5_000 + 40 * at, 40) for at in range(20)] + [("n2", 1, 5), ("n1", 5_800, 40), ("n1", 6_000, 40)]
+    assert [event.get("msg") for event in lines_of(runs)[:-1]] == [
+        f"{sender}/8:n1.%d/{number}" for sender, start, count in runs for number in range(start, start + count)
+    ]
+
+
+def test_more_than_the_buffer_holds_is_written_in_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [("n1", 1 + 70 * at, 70) for at in range(9)] + [("n" + 60 * "x", 1, 3000)]
     plenty = lines_of(runs)
-    monkeypatch.setattr(module, "BLOCKS_MAX", 3)
+    monkeypatch.setattr(module, "_BUFFER_BYTES", 1000)
     assert lines_of(runs) == plenty
+    with tempfile.TemporaryDirectory() as directory:
+        recorder = Recorder(Path(directory), "n1")
+        recorder.sent("n1", "8:n1", 2000, 500, "agreed")
+        recorder.sent("n1", "8:n1", 9000, 1, "agreed")
+        written = recorder.path.read_bytes()
+        assert written.endswith(b"}\n")
+        assert written.count(b"\n") < 501
+        recorder.end("close")

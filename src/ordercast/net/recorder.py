@@ -17,13 +17,49 @@ from ordercast.engine.contract import Report, View
 from ordercast.errors import GroupError
 
 _LAST_BYTES = 4096
-BLOCK = 100
-"""Lines of a run of messages differ in two numbers only. They are cut, for this many steps at a time, out of a block in
-which the last two digits stand already, and the leading ones are put in by two replacements for all its lines."""
-BLOCKS_MAX = 1024
-"""Blocks that are kept, of about 13 KB each; what would need more is written line by line."""
-_STEP, _NUMBER = b"\0", b"\1"
-"""Where the leading digits go: signs that JSON has no place for."""
+LINES = 256
+"""Lines of a run of messages differ in two numbers only. They are made so many at a time in a template that is kept, by
+writing one digit of all its lines at once."""
+_FEW = 4
+"""So many lines are sooner written one by one."""
+_LOW = 1000
+"""Up to which the digits of numbers that follow each other are known beforehand: the last three."""
+_HUNDREDS, _TENS, _ONES = (bytearray((b"%03d" % (i % _LOW))[place] for i in range(_LOW + LINES)) for place in range(3))
+_BUFFER_BYTES = 256 * 2**10
+"""Lines are written to the file when they are as many bytes, if not before."""
+
+
+class _Shape:
+    """The lines of messages that differ in their step and number only: what stands between and behind these."""
+
+    __slots__ = ("after", "before", "high", "number_at", "step_at", "stride", "template")
+
+    def __init__(self, before: str, after: str) -> None:
+        self.before = before.encode()
+        self.after = after.encode()
+        self.high = (0, 0)
+        """The thousands of step and number that stand in the template."""
+
+    def lines(self, head: bytes, step: int, number: int, count: int) -> memoryview:
+        """So many lines, at most LINES and within a thousand of both; they stand until the next call."""
+        high = step // _LOW, number // _LOW
+        if high != self.high:
+            self._make_template(head, step, number, high)
+        template, stride = self.template, self.stride
+        stop = (count - 1) * stride + 1
+        for at, low in ((self.step_at, step % _LOW), (self.number_at, number % _LOW)):
+            end = low + count
+            template[at : at + stop : stride] = _HUNDREDS[low:end]
+            template[at + 1 : at + 1 + stop : stride] = _TENS[low:end]
+            template[at + 2 : at + 2 + stop : stride] = _ONES[low:end]
+        return memoryview(template)[: count * stride]
+
+    def _make_template(self, head: bytes, step: int, number: int, high: tuple[int, int]) -> None:
+        start = b"%b%d" % (head, step)
+        middle = b"%b%b%d" % (start, self.before, number)
+        line = middle + self.after
+        self.high, self.stride, self.template = high, len(line), bytearray(line * LINES)
+        self.step_at, self.number_at = len(start) - 3, len(middle) - 3
 
 
 class Recorder:
@@ -36,8 +72,14 @@ class Recorder:
         if "/" in name:
             raise GroupError(f"a member with a trace cannot have a name with a slash: {name!r}")
         self.path = directory / f"{name}.jsonl"
-        self._lines: list[bytes] = []
-        self._blocks: dict[tuple[bytes, bytes, int], bytes] = {}
+        self._buffer = bytearray(_BUFFER_BYTES)
+        """Kept, since memory that is new to a process costs more than what is done to it here."""
+        self._end = 0
+        """Up to where there are lines in it that have not been written."""
+        self._shapes: dict[tuple[object, ...], _Shape] = {}
+        self._shape: _Shape | None = None
+        """The open run: its lines, the number of its first message, and how many there are."""
+        self._number = self._count = 0
         self._fd = -1
         self._step = 0
         try:
@@ -77,60 +119,80 @@ class Recorder:
         return int(rest.partition(b",")[0])
 
     def _line(self, rest: str) -> None:
+        self._cut()
         self._step += 1
-        self._lines.append(b"%b%d,%b}\n" % (self._head, self._step, rest.encode()))
+        self._put(b"%b%d,%b}\n" % (self._head, self._step, rest.encode()))
 
     def conf(self, view: View) -> None:
-        self._blocks.clear()  # they are of views that are over
         members = ",".join(map(_text, view.members))
         self._line(
             f'"event":"conf","conf":{_text(view.id)},"kind":"{view.kind.value}","members":[{members}],'
             f'"number":{view.number}'
         )
+        self._shapes.clear()  # they are of views that are over
 
     def sent(self, name: str, view_id: str, first: int, count: int, service: str) -> None:
         """Messages `first` and on got their places in `view_id`."""
-        before = ',"event":"send","msg":' + _text(f"{name}/{view_id}/")[:-1]
-        after = f'","conf":{_text(view_id)},"service":"{service}"}}\n'
-        self._run(before.encode(), after.encode(), first, count)
+        key = name, view_id, service
+        shape = self._shapes.get(key)
+        if shape is None:
+            shape = self._shapes[key] = _Shape(
+                ',"event":"send","msg":' + _text(f"{name}/{view_id}/")[:-1],
+                f'","conf":{_text(view_id)},"service":"{service}"}}\n',
+            )
+        self._run(shape, first, count)
 
     def delivered(self, batch: Batch, sender: str, sent_in: str, view_id: str) -> None:
         """Messages of one sender, in `view_id`; their numbers are those of the view in which they were sent."""
-        before = ',"event":"deliver","msg":' + _text(f"{sender}/{sent_in}/")[:-1]
-        service = batch.service.name.lower()
-        after = f'","sender":{_text(sender)},"conf":{_text(view_id)},"service":"{service}"}}\n'
-        self._run(before.encode(), after.encode(), batch.first, len(batch))
+        key = sender, sent_in, view_id, batch.service
+        shape = self._shapes.get(key)
+        if shape is None:
+            service = batch.service.name.lower()
+            shape = self._shapes[key] = _Shape(
+                ',"event":"deliver","msg":' + _text(f"{sender}/{sent_in}/")[:-1],
+                f'","sender":{_text(sender)},"conf":{_text(view_id)},"service":"{service}"}}\n',
+            )
+        self._run(shape, batch.first, len(batch))
 
-    def _run(self, before: bytes, after: bytes, number: int, count: int) -> None:
-        """A line for each of the messages `number` and on, which stands between `before` and `after`."""
+    def _run(self, shape: _Shape, number: int, count: int) -> None:
+        """A line for each of the messages `number` and on.
+
+        The trains of a burst follow each other, so lines are made when something else comes.
+        """
+        if shape is self._shape and number == self._number + self._count:
+            self._count += count
+            return
+        self._cut()
+        self._shape, self._number, self._count = shape, number, count
+
+    def _cut(self) -> None:
+        """Makes the lines of the run that has been open."""
+        shape, number, count = self._shape, self._number, self._count
+        self._shape, self._count = None, 0
+        if shape is None:
+            return
         step = self._step + 1
         self._step += count
-        lines = self._lines
         while count:
-            at, low = step % BLOCK, number % BLOCK
-            take = min(count, BLOCK - at, BLOCK - low)
-            block = None if step < BLOCK or number < BLOCK else self._block(before, after, (low - at) % BLOCK)
-            if block is None:
-                head = self._head
-                lines += [b"%b%d%b%d%b" % (head, step + i, before, number + i, after) for i in range(take)]
+            take = min(count, LINES, _LOW - step % _LOW, _LOW - number % _LOW)
+            if take <= _FEW or step < _LOW or number < _LOW:
+                head, before, after = self._head, shape.before, shape.after
+                self._put(b"".join([b"%b%d%b%d%b" % (head, step + i, before, number + i, after) for i in range(take)]))
             else:
-                size = len(block) // BLOCK
-                part = block[at * size : (at + take) * size]
-                lines.append(part.replace(_STEP, b"%d" % (step // BLOCK)).replace(_NUMBER, b"%d" % (number // BLOCK)))
+                self._put(shape.lines(self._head, step, number, take))
             step += take
             number += take
             count -= take
 
-    def _block(self, before: bytes, after: bytes, shift: int) -> bytes | None:
-        """The lines of BLOCK steps in which a number is `shift` ahead of the step, as far as two digits tell."""
-        key = before, after, shift
-        block = self._blocks.get(key)
-        if block is None and len(self._blocks) < BLOCKS_MAX:
-            parts = (self._head, _STEP, b"%02d", before, _NUMBER, b"%02d", after)
-            line = b"".join(part if part == b"%02d" else part.replace(b"%", b"%%") for part in parts)
-            block = b"".join([line % (i, (i + shift) % BLOCK) for i in range(BLOCK)])
-            self._blocks[key] = block
-        return block
+    def _put(self, lines: bytes | memoryview) -> None:
+        end = self._end + len(lines)
+        if end > len(self._buffer):
+            self._write()
+            end = len(lines)
+            if end > len(self._buffer):
+                self._buffer.extend(bytes(end - len(self._buffer)))
+        self._buffer[self._end : end] = lines
+        self._end = end
 
     def reported(self, report: Report) -> None:
         """What happens to redundant networks, as events of this project's own."""
@@ -142,30 +204,35 @@ class Recorder:
     def end(self, event: str | None) -> None:
         """Closes the trace with an event; without one as it stands in the file, which is how a crash looks."""
         try:
-            if event is not None and (self._step or self._lines):
+            if event is not None and (self._step or self._count):
                 self._line(f'"event":"{event}"')
                 self.flush()
         finally:
             self.close()
 
     def close(self) -> None:
-        self._lines.clear()
+        self._end, self._shape = 0, None
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
     def flush(self) -> None:
-        if not self._lines:
-            return
-        data = memoryview(b"".join(self._lines))
-        self._lines.clear()
+        self._cut()
+        if self._end:
+            self._write()
+
+    def _write(self) -> None:
         try:
             if self._fd < 0:
                 self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-            while data:
-                data = data[os.write(self._fd, data) :]
+            with memoryview(self._buffer) as buffer:
+                at = 0
+                while at < self._end:
+                    at += os.write(self._fd, buffer[at : self._end])
         except OSError as error:
             raise GroupError(f"trace {self.path}: {error.strerror}") from error
+        finally:
+            self._end = 0
 
 
 def _text(value: str) -> str:
