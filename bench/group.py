@@ -1,11 +1,14 @@
 """The public API on loopback: processes of this machine, each with an asyncio application that reads every batch.
 
-    python bench/group.py [throughput|failover|idle|trace|busy ...] [--nodes N] [--seconds S] [--kills K] [--encrypt]
+    python bench/group.py [throughput|failover|idle|trace|reader|large|busy|saturated ...] [--nodes N] [--seconds S]
 
     throughput   messages delivered per second at the slowest node, all nodes sending as fast as the queue takes it
     failover     kill -9 of one node under load: how long until all survivors have the new view
     idle         processor time and turns of the loop of each node of an idle group; the first message after idling
     trace        what recording costs at 1 KB
+    reader       a member stops reading under load: when it is evicted, and what the others do before and after that
+    large        two and four members exchange messages of 64 MiB: their memory
+    saturated    a run of --minutes at 1 KB: memory, views and rate of each minute; only when it is asked for
     busy         a member computes, or holds the interpreter's lock, under load: its views, and how far it falls behind
 
 Prints JSON. Each node is this file again, as `python bench/group.py node`, told what to do on its standard input.
@@ -18,6 +21,7 @@ import asyncio
 import ctypes
 import json
 import os
+import re
 import signal
 import statistics
 import subprocess
@@ -146,13 +150,15 @@ class Worker:
             "views": self.views,
             "probes": self.probes,
             "retransmissions": counters["retransmissions"],
-            "rss_mb": _resident_mb(),
+            "rss_mb": _memory_mb("VmRSS"),
+            "peak_mb": _memory_mb("VmHWM"),
         }
 
 
-def _resident_mb() -> float:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+def _memory_mb(field: str) -> float:
+    found = re.search(rf"^{field}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+    assert found is not None
+    return int(found[1]) / 1000
 
 
 async def node(options: dict[str, Any]) -> None:
@@ -167,6 +173,7 @@ async def node(options: dict[str, Any]) -> None:
         name=options["name"],
         min_members=options["members"],
         key=bytes.fromhex(options["key"]) if options.get("key") else None,
+        slow_reader_timeout=options.get("slow_reader_timeout", ordercast.member.SLOW_READER_TIMEOUT_S),
         data_dir=None if data_dir is None else Path(data_dir) / options["name"],
         trace=data_dir is not None,
     ) as group:
@@ -185,6 +192,14 @@ async def node(options: dict[str, Any]) -> None:
                 worker.sending = False
                 if sender is not None:
                     await sender
+            elif order == "stop reading":
+                reading.cancel()
+            elif order == "read to the end":
+                try:
+                    await worker.read()
+                except ordercast.GroupError as error:
+                    print(json.dumps({"error": type(error).__name__}), flush=True)
+                return
             elif order == "probe":
                 sent = time.monotonic()
                 await (await group.send(b"probe of " + group.name.encode()))
@@ -206,7 +221,7 @@ async def node(options: dict[str, Any]) -> None:
 # The measurements
 
 
-def _ask(nodes: Sequence[Node], order: str) -> list[dict[str, Any]]:
+def ask(nodes: Sequence[Node], order: str) -> list[dict[str, Any]]:
     for each in nodes:
         each.tell(order)
     return [each.hear() for each in nodes]
@@ -217,9 +232,9 @@ def measure(count: int, seconds: float, **options: Any) -> dict[str, Any]:
         for each in nodes:
             each.tell("send")
         time.sleep(1.0)
-        before = _ask(nodes, "figures")
+        before = ask(nodes, "figures")
         time.sleep(seconds)
-        after = _ask(nodes, "figures")
+        after = ask(nodes, "figures")
         rates = [(b["messages"] - a["messages"]) / (b["time"] - a["time"]) for a, b in zip(before, after, strict=True)]
         return {
             "delivered_per_s": round(min(rates)),
@@ -257,7 +272,7 @@ def failover(args: argparse.Namespace) -> dict[str, Any]:
             last = [0.0] * len(survivors)
             while not all(last):
                 time.sleep(0.1)
-                for at, figures in enumerate(_ask(survivors, "figures")):
+                for at, figures in enumerate(ask(survivors, "figures")):
                     views = [moment for moment, members in figures["views"] if len(members) == args.nodes - 1]
                     last[at] = views[-1] if views else 0.0
                 if time.monotonic() > killed + 20:
@@ -274,9 +289,9 @@ def failover(args: argparse.Namespace) -> dict[str, Any]:
 def idle(args: argparse.Namespace) -> dict[str, Any]:
     with Cluster(5, size=64, take="batches") as nodes:
         time.sleep(1.0)
-        before = _ask(nodes, "figures")
+        before = ask(nodes, "figures")
         time.sleep(args.seconds)
-        after = _ask(nodes, "figures")
+        after = ask(nodes, "figures")
         firsts = []
         for number in range(20):
             time.sleep(0.3 + 0.013 * number)
@@ -319,19 +334,113 @@ def busy(args: argparse.Namespace) -> dict[str, Any]:
             for each in nodes:
                 each.tell("send")
             time.sleep(0.5)
-            before = _ask(nodes, "figures")
+            before = ask(nodes, "figures")
             nodes[0].tell(order)
             time.sleep(1.2)
             nodes[0].hear()
-            after = _ask(nodes, "figures")
+            after = ask(nodes, "figures")
             time.sleep(1.0)
-            views = max(len(each["views"]) for each in _ask(nodes, "figures")) - 1
+            views = max(len(each["views"]) for each in ask(nodes, "figures")) - 1
             rate = (after[1]["messages"] - before[1]["messages"]) / (after[1]["time"] - before[1]["time"])
             results[order] = {"view_changes": views, "delivered_per_s_meanwhile": round(rate)}
     return results
 
 
-MEASUREMENTS = {"throughput": throughput, "failover": failover, "idle": idle, "trace": trace, "busy": busy}
+def reader(args: argparse.Namespace) -> dict[str, Any]:
+    """Rates are those of the slowest of the members that read."""
+    timeout_s = 4.0
+    with Cluster(args.nodes, size=1024, take="batches", slow_reader_timeout=timeout_s) as nodes:
+        others = nodes[1:]
+        for each in nodes:
+            each.tell("send")
+        time.sleep(1.0)
+
+        def rate(seconds: float) -> int:
+            before = ask(others, "figures")
+            time.sleep(seconds)
+            after = ask(others, "figures")
+            return int(min(b["messages"] - a["messages"] for a, b in zip(before, after, strict=True)) / seconds)
+
+        reading = rate(2.0)
+        nodes[0].tell("stop reading")
+        stopped = time.monotonic()
+        nodes[0].hear()
+        time.sleep(1.0)
+        held_up = rate(2.0)
+        while min(len(each["views"][-1][1]) for each in ask(others, "figures")) == args.nodes:
+            time.sleep(0.05)
+            if time.monotonic() > stopped + 10 * timeout_s:
+                raise SystemExit("it was not evicted")
+        gone = [each["views"][-1][0] - stopped for each in ask(others, "figures")]
+        time.sleep(0.5)
+        without = rate(2.0)
+        nodes[0].tell("read to the end")
+        return {
+            "slow_reader_timeout_s": timeout_s,
+            "view_without_it_after_s": round(max(gone), 2),
+            "it_reads_at_last": nodes[0].hear(),
+            "delivered_per_s": {"all read": reading, "one does not": held_up, "after its eviction": without},
+        }
+
+
+def large(args: argparse.Namespace) -> dict[str, Any]:
+    size, results = 64 * 2**20, {}
+    for count in (2, 4):
+        with Cluster(count, size=size, take="batches") as nodes:
+            started = ask(nodes, "figures")
+            for each in nodes:
+                each.tell("send")
+            time.sleep(max(args.seconds, 10.0))
+            after = ask(nodes, "figures")
+            results[f"{count} members"] = {
+                "messages": min(each["messages"] for each in after),
+                "view_changes": max(len(each["views"]) for each in after) - 1,
+                "peak_mb": round(max(each["peak_mb"] for each in after)),
+                "grown_mb": round(max(b["peak_mb"] - a["rss_mb"] for a, b in zip(started, after, strict=True))),
+                "bound_mb": round((2 * count * size + 96 * 10**6) / 1e6),
+            }
+    return results
+
+
+def saturated(args: argparse.Namespace) -> dict[str, Any]:
+    rows: list[dict[str, Any]] = []
+    with Cluster(args.nodes, size=1024, take="batches") as nodes:
+        for each in nodes:
+            each.tell("send")
+        before = ask(nodes, "figures")
+        for minute in range(1, args.minutes + 1):
+            resident = 0.0
+            for _ in range(12):
+                time.sleep(5.0)
+                after = ask(nodes, "figures")
+                resident = max(resident, *(each["rss_mb"] for each in after))
+            rates = [
+                (b["messages"] - a["messages"]) / (b["time"] - a["time"]) for a, b in zip(before, after, strict=True)
+            ]
+            rows.append(
+                {
+                    "minute": minute,
+                    "delivered_per_s": round(min(rates)),
+                    "rss_mb": round(resident, 1),
+                    "view_changes": max(len(each["views"]) for each in after) - 1,
+                    "retransmissions": sum(each["retransmissions"] for each in after),
+                }
+            )
+            before = after
+            print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+    return {"nodes": args.nodes, "minutes": rows}
+
+
+MEASUREMENTS = {
+    "throughput": throughput,
+    "failover": failover,
+    "idle": idle,
+    "trace": trace,
+    "reader": reader,
+    "large": large,
+    "busy": busy,
+}
+ON_REQUEST = {"saturated": saturated}
 
 
 def main() -> None:
@@ -339,15 +448,17 @@ def main() -> None:
         asyncio.run(node(json.loads(sys.argv[2])))
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="*", choices=[[], *MEASUREMENTS], help="all by default")
+    parser.add_argument("what", nargs="*", choices=[[], *MEASUREMENTS, *ON_REQUEST], help="all but the long ones")
     parser.add_argument("--nodes", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--minutes", type=int, default=10, help="saturated: how long")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--switch-ms", type=float, help="the nodes' sys.setswitchinterval (default: Python's, 5)")
     parser.add_argument("--config", action="append", metavar="NAME=VALUE", help="failover: a constant of the engine")
     parser.add_argument("--encrypt", action="store_true")
     args = parser.parse_args()
-    print(json.dumps({what: MEASUREMENTS[what](args) for what in args.what or MEASUREMENTS}, indent=2))
+    known = MEASUREMENTS | ON_REQUEST
+    print(json.dumps({what: known[what](args) for what in args.what or MEASUREMENTS}, indent=2))
 
 
 if __name__ == "__main__":
