@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup demo test lint bench soak mutate coverage-table ci-deps clean
+.PHONY: setup demo test lint bench bench-peers soak mutate coverage-table ci-deps clean
 
 setup: $(STAMP)
 
@@ -34,6 +34,10 @@ bench: setup
 	@$(BIN)/python bench/seal.py
 	@$(BIN)/python bench/datagrams.py
 	@$(BIN)/python bench/group.py
+
+# Ours, the peers and the bare ring, in turns: the table of docs/performance.md. Needs root and `ordercast bench peers`.
+bench-peers: setup
+	@$(BIN)/python bench/acceptance.py
 
 SEEDS ?= 0:20000
 soak: setup

@@ -515,6 +515,7 @@ class Member:
             "unread_bytes": stream.reader_backlog(),
             "throttling": self.driver.throttling,
             "turns": self.driver.turns,
+            "rotations": self.engine.rotations,
             "data_dir": None if self.options.data_dir is None else str(self.options.data_dir.absolute()),
             "replication": None if self.redundant is None else self.redundant.replication,
             "networks": self._status_of_networks(),

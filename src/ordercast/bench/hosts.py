@@ -67,8 +67,7 @@ def namespaces(
         for network in range(networks):
             _make_network(switch, places, network, mtu, single_packets)
         if loss_percent:
-            for place in places:
-                _lose(str(place.namespace), loss_percent)
+            set_loss(places, loss_percent)
         yield places
     except subprocess.CalledProcessError as error:
         reason = (error.stderr or str(error)).strip().splitlines()[-1]
@@ -103,17 +102,22 @@ def _make_network(switch: str, places: list[Place], network: int, mtu: int, sing
         _batch(str(place.namespace), *lines)
 
 
-def _lose(namespace: str, percent: float) -> None:
+def set_loss(places: Sequence[Place], percent: float) -> None:
+    """From now on so many of the packets that reach a host are lost, at random; 0: none."""
     if shutil.which("nft") is None:
         raise HostsError("loss between hosts needs the command 'nft' (Debian package nftables)")
-    rules = f"""table inet loss {{
+    # Adding the table first lets it be deleted whether it was there or not.
+    rules = f"""add table inet loss
+    delete table inet loss
+    table inet loss {{
         chain input {{
             type filter hook input priority 0; policy accept;
             iifname "eth*" numgen random mod 10000 < {round(percent * 100)} counter drop
         }}
     }}
     """
-    _run("ip", "netns", "exec", namespace, "nft", "-f", "-", text=rules)
+    for place in places:
+        _run("ip", "netns", "exec", str(place.namespace), "nft", "-f", "-", text=rules)
 
 
 def _batch(namespace: str, *lines: str) -> None:

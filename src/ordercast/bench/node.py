@@ -208,6 +208,7 @@ class Node:
             "bytes_per_s": (after["bytes"] - before["bytes"]) / span,
             "cpu_s": after["cpu_s"] - before["cpu_s"],
             "turns_per_s": (after["status"]["turns"] - before["status"]["turns"]) / span,
+            "rotations_per_s": (after["status"]["rotations"] - before["status"]["rotations"]) / span,
             "retransmissions": counters[1]["retransmissions"] - counters[0]["retransmissions"],
             "token_retransmissions": counters[1]["token_retransmissions"] - counters[0]["token_retransmissions"],
             "views": self.views - 1,

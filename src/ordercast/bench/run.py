@@ -99,6 +99,7 @@ def merge(work: Work, figures: list[dict[str, Any]]) -> dict[str, Any]:
         "latency_ms": latencies(figures),
         "cpu_s": round(sum(node["cpu_s"] for node in figures), 3),
         "turns_per_s": round(sum(node["turns_per_s"] for node in figures) / len(figures)),
+        "rotations_per_s": round(sum(node["rotations_per_s"] for node in figures) / len(figures)),
         "retransmissions": sum(node["retransmissions"] for node in figures),
         "token_retransmissions": sum(node["token_retransmissions"] for node in figures),
         "receive_drops": sum(node["receive_drops"] for node in figures),

@@ -89,6 +89,12 @@ class Totem:
     def phase(self) -> Phase:
         return self.state.phase
 
+    @property
+    def rotations(self) -> int:
+        """Of the token of the present ring, so far."""
+        ring = self.state.active
+        return ring.my_token_seq // ring.size
+
     def start(self, now: int) -> None:
         self._advance(now)
         persist_ring_number(self.state)
