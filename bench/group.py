@@ -37,6 +37,7 @@ import ordercast
 import ordercast.member
 from ordercast import Batch, Message, View
 from ordercast.engine.totem import TotemConfig
+from ordercast.options import SLOW_READER_TIMEOUT_S
 
 TOKEN_LOSS_TIMEOUT_MS = 400
 
@@ -173,7 +174,7 @@ async def node(options: dict[str, Any]) -> None:
         name=options["name"],
         min_members=options["members"],
         key=bytes.fromhex(options["key"]) if options.get("key") else None,
-        slow_reader_timeout=options.get("slow_reader_timeout", ordercast.member.SLOW_READER_TIMEOUT_S),
+        slow_reader_timeout=options.get("slow_reader_timeout", SLOW_READER_TIMEOUT_S),
         data_dir=None if data_dir is None else Path(data_dir) / options["name"],
         trace=data_dir is not None,
     ) as group:

@@ -33,9 +33,12 @@ from typing import Any, cast
 from unittest.mock import patch
 
 from ordercast.events import Batch, Message
-from ordercast.member import Member, Options, check_options
+from ordercast.member import (
+    Member,
+)
 from ordercast.net import driver as driver_module
 from ordercast.net.udp import UdpNetwork
+from ordercast.options import Options, check_options
 from ordercast.wire.layout import PacketKind
 
 REFERENCE = Path(__file__).parent / "work_reference.json"

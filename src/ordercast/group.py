@@ -17,17 +17,19 @@ from ordercast.errors import GroupError, NotMember, WouldBlock
 from ordercast.events import BatchEvent, Event, Headers, View
 from ordercast.member import (
     CANCELLED_LEAVE_US,
-    DISCOVERY_S,
     LEAVE_PATIENCE_S,
     MESSAGE_BYTES_MAX,
     STOP_PATIENCE_S,
+    Member,
+    read_key,
+)
+from ordercast.options import (
+    DISCOVERY_S,
     JoinOptions,
     KeyLike,
-    Member,
     Options,
     ServiceName,
     check_options,
-    read_key,
 )
 from ordercast.pledge import MessageState, Pledge, Receipt
 from ordercast.stream import StreamEnd

@@ -22,13 +22,15 @@ from ordercast.member import (
     CANCELLED_LEAVE_US,
     LEAVE_PATIENCE_S,
     STOP_PATIENCE_S,
+    Member,
+    read_key,
+)
+from ordercast.options import (
     JoinOptions,
     KeyLike,
-    Member,
     Options,
     ServiceName,
     check_options,
-    read_key,
 )
 from ordercast.pledge import MessageState, Pledge, Receipt
 from ordercast.stream import StreamEnd

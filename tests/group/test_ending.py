@@ -14,7 +14,7 @@ from tests.group.party import Party, messages, run, view_of, wait_until
 
 import ordercast
 from ordercast import AuthError, DeliveryUncertain, GroupError, Message, NotMember
-from ordercast.member import check_options
+from ordercast.options import check_options
 
 
 def test_leave_comes_after_the_own_messages_are_everywhere(party: Party) -> None:

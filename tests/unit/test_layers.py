@@ -17,7 +17,7 @@ BELOW: dict[str, set[str]] = {
     "corel": {"engine", "wire"},
     "sim": {"check", "corel", "engine", "errors", "log", "redundancy", "wire"},
     "net": {"check", "engine", "errors", "log", "wire"},
-    "bench": {"events", "member", "net", "wire"},
+    "bench": {"events", "member", "net", "options", "wire"},
 }
 SURFACE = {path.stem for path in SRC.glob("*.py")} - {"__init__", "__main__"}
 """The modules of the public interface, which lie in no folder. They may import one another, in one direction."""

@@ -25,7 +25,7 @@ from typing import Any, TypedDict, cast
 import ordercast
 from ordercast.bench.timer import Timer
 from ordercast.events import Batch, Message, View
-from ordercast.member import ServiceName
+from ordercast.options import ServiceName
 
 DUE = struct.Struct("<Q")
 """The head of a message of a run at a fixed rate: when it was due, in nanoseconds."""

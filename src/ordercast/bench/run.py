@@ -12,7 +12,7 @@ from typing import Any
 from ordercast.bench.hosts import Place, loopback, namespaces
 from ordercast.bench.node import NodeOptions
 from ordercast.bench.processes import Processes, python
-from ordercast.member import ServiceName
+from ordercast.options import ServiceName
 from ordercast.wire.keys import Cipher, generate_key
 
 Tick = Callable[[], None]

@@ -21,8 +21,11 @@ from ordercast.bench.run import Work, places, run_group
 from ordercast.cli.bench_peers import measure_peers, peer_name
 from ordercast.cli.bench_progress import progress
 from ordercast.errors import GroupError
-from ordercast.member import MESSAGE_BYTES_MAX, ServiceName, check_options
+from ordercast.member import (
+    MESSAGE_BYTES_MAX,
+)
 from ordercast.net.udp import HEADER_BYTES, LOOPBACK_PACKET_BYTES
+from ordercast.options import ServiceName, check_options
 
 NODES_MAX = 64
 NETWORKS_MAX = 8
