@@ -33,14 +33,15 @@ def forget(s: State) -> None:
 def enter(s: State, plan: Plan) -> None:
     """Deviation K7, one atomic step: it knows of a primary component whose messages it lacks, and votes for no other.
 
-    Its yellow marks speak of an older one. What they protect is green for the others, or was given up.
+    Its yellow marks, which speak of an older one, stay until the order that it is told contradicts them: what they
+    protect stands there in the same place.
     """
     record = s.record
     record.heard = max(record.heard, plan.max_committed.number)
     record.last_committed_primary = Primary()
     record.founding = plan.founding
     record.attempts = [attempt for attempt in record.attempts if attempt.number > record.heard]
-    s.mq.yellow = s.mq.green
+    record.group = dict(plan.group)
     s.write_lines()
 
 
@@ -64,17 +65,28 @@ def catchup_received(s: State, message: Catchup) -> None:
 
 
 def take_ordered(s: State, news: list[Item]) -> None:
-    """The ordered messages, then what else is here; one atomic step."""
-    taken = {(item.stream, item.last) for item in news}
-    rest = [item for item in s.mq.tail if (item.stream, item.last) not in taken]
-    green = s.mq.green
-    if rest or s.mq.tail:
-        recovery.rewrite(s, green, [*news, *rest])
-    else:
-        for item in news:
-            s.mq.append(item)
-            s.journal.put(item.raw, item.count)
+    """The ordered messages, then what else is here; one atomic step. What stands in its place already stays."""
+    green = position = s.mq.green
+    tail = list(s.mq.tail)
+    same = 0
+    while same < min(len(news), len(tail)) and names(news[same]) == names(tail[same]):
+        position += news[same].count
+        same += 1
+    if same < len(news):
+        s.mq.yellow = min(s.mq.yellow, position)
+        taken = {names(item) for item in news}
+        rest = [item for item in tail[same:] if names(item) not in taken]
+        if len(tail) > same:
+            recovery.rewrite(s, position, [*news[same:], *rest])
+        else:
+            for item in news[same:]:
+                s.mq.append(item)
+                s.journal.put(item.raw, item.count)
     regular.mark_green(s, green + sum(item.count for item in news))
+
+
+def names(item: Item) -> tuple[str, int]:
+    return item.stream, item.last
 
 
 def begin_anew(s: State, message: Catchup) -> None:

@@ -187,6 +187,8 @@ class Priority:
     last: bool
     vector: Mapping[str, int]
     """With the last one: of each stream the last message before the new green line."""
+    group: Mapping[str, int] = field(default_factory=dict)
+    """With the last one: the declared group as of the new green line."""
 
 
 def encode_priority(round_: Round, ack: int, message: Priority) -> bytes:
@@ -203,6 +205,7 @@ def encode_priority(round_: Round, ack: int, message: Priority) -> bytes:
         else:
             w.blob(item)
     w.numbers(message.vector)
+    w.numbers(message.group)
     return w.take()
 
 
@@ -213,7 +216,7 @@ def decode_priority(raw: bytes) -> Priority:
     for _ in range(r.count()):
         blob = r.blob()
         items.append(blob or Reference(r.text(), r.u64()))
-    message = Priority(start, items, last, r.numbers())
+    message = Priority(start, items, last, r.numbers(), r.numbers())
     r.end()
     return message
 

@@ -40,7 +40,7 @@ class Plan:
     green: int
     yellow: int
     group: dict[str, int]
-    """The declared group as of the green line."""
+    """The declared group, as the one who is furthest says of those who have always known it."""
     priority_from: int
     """component_ordered ends here."""
     common: dict[str, int]
@@ -74,7 +74,8 @@ def make_plan(states: Mapping[NodeId, StateMessage], rules: Rules) -> Plan | Non
     representative = min(representatives, key=lambda name: (states[name].earliest, name))
     green = max(states[name].green for name in able)
     yellow = max(green, min(states[name].yellow for name in representatives))
-    group = next(states[name].group for name in able if states[name].green == green)
+    knowing = [name for name in able if states[name].last_committed_primary.number] or able
+    group = states[max(knowing, key=lambda name: states[name].green)].group
     earliest = states[representative].earliest
     eligible = {*group, *dict(committed.group)}
 

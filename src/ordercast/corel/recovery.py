@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from ordercast.corel import catchup, establish, everyone, regular
@@ -82,8 +82,8 @@ def send_items(s: State, plan: Plan, start: int, items: list[tuple[str, int, Buf
 
 
 def send_part(s: State, start: int, part: list[bytes | Reference], last: bool) -> None:
-    vector = green_vector(s) if last else {}
-    s.send(encode_priority(s.round, regular.take_ack(s), Priority(start, part, last, vector)), 0)
+    vector, group = (green_vector(s), s.record.group) if last else ({}, {})
+    s.send(encode_priority(s.round, regular.take_ack(s), Priority(start, part, last, vector, group)), 0)
 
 
 def green_vector(s: State) -> dict[str, int]:
@@ -113,12 +113,15 @@ def priority_received(s: State, message: Priority) -> None:
             item = Item(Chunk(entry))
         s.priority.append(item)
     if message.last:
-        take_representatives_order(s, plan, message.vector)
+        take_representatives_order(s, plan, message)
         retransmit_red(s, plan)
 
 
-def take_representatives_order(s: State, plan: Plan, vector: Mapping[str, int]) -> None:
-    """Step 6, one atomic step: the representative's order, then what else is here by TS; its lines; its primary."""
+def take_representatives_order(s: State, plan: Plan, message: Priority) -> None:
+    """Step 6, one atomic step: the representative's order, then what else is here by TS; its lines; its primary.
+
+    The declared group is the representative's too: who was brought up has not seen all that made it.
+    """
     mq, record = s.mq, s.record
     following = beyond_green(s, plan)
     taken = {(item.stream, item.last) for item in following}
@@ -131,14 +134,14 @@ def take_representatives_order(s: State, plan: Plan, vector: Mapping[str, int]) 
     record.attempts = [attempt for attempt in record.attempts if attempt.number > plan.max_committed.number]
     record.heard = max(record.heard, plan.max_committed.number)
     record.founding = plan.founding
-    for stream, last in vector.items():
+    for stream, last in message.vector.items():
         if mq.last.get(stream, 0) < last:
             record.base_vector[stream] = last
             mq.last[stream] = last
     if plan.green > green:
         regular.mark_green(s, plan.green)
     mq.yellow = plan.yellow
-    record.group = dict(plan.group)
+    record.group = dict(message.group)
     s.write_lines()
     primary = plan.max_committed
     s.report("primary", "learned", number=primary.number, members=[name for name, _ in primary.members])
