@@ -1,4 +1,4 @@
-"""The trace checker: does a trace keep the properties E1 to E14 of extended virtual synchrony?
+"""The trace checker: does a trace keep the properties E1 to E14 of extended virtual synchrony, and C1 to C9 of corel?
 
 Two doors. `check_trace(directory)` reads a trace from files, `check_events({node: events})` takes one from memory, as
 the simulator does for every seed:
@@ -38,6 +38,14 @@ from os import PathLike
 from pathlib import Path
 
 from ordercast.check import (
+    c01_causal,
+    c02_no_changes_in_green,
+    c03_agreed_green,
+    c04_yellow,
+    c05_durable,
+    c07_minorities,
+    c08_primaries,
+    c09_one_place,
     e01_integrity,
     e02_no_duplication,
     e03_origin,
@@ -54,12 +62,14 @@ from ordercast.check import (
     e14_termination,
 )
 from ordercast.check.build import Builder
+from ordercast.check.corel_model import CorelModel
 from ordercast.check.errors import TraceError
 from ordercast.check.events import Close, Conf, Deliver, End, Event, Extra, Leave, Recover, Send
 from ordercast.check.model import Model
 from ordercast.check.trace import Progress, convert_events, node_files, read_events
 
 __all__ = [
+    "COREL_PROPERTIES",
     "PROPERTIES",
     "Close",
     "Conf",
@@ -94,6 +104,18 @@ PROPERTIES: dict[str, Callable[[Model], list[str] | None]] = {
     "E14": e14_termination.check,
 }
 """Each property's check: the evidence of a violation, or None where the property holds."""
+
+COREL_PROPERTIES: dict[str, Callable[[CorelModel], list[str] | None]] = {
+    "C1": c01_causal.check,
+    "C2": c02_no_changes_in_green.check,
+    "C3": c03_agreed_green.check,
+    "C4": c04_yellow.check,
+    "C5": c05_durable.check,
+    "C7": c07_minorities.check,
+    "C8": c08_primaries.check,
+    "C9": c09_one_place.check,
+}
+"""Those of corel, asked where a trace has events of it. C6 counts rounds, which no trace tells: the simulator does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,5 +157,7 @@ def _judge(builder: Builder, where: str) -> Verdict:
         model = builder.finish()
     except TraceError as error:
         raise TraceError(f"{where}{error}") from None
-    found = ((name, check(model)) for name, check in PROPERTIES.items())
+    found = [(name, check(model)) for name, check in PROPERTIES.items()]
+    if builder.corel.spoken:
+        found += [(name, check_corel(builder.corel)) for name, check_corel in COREL_PROPERTIES.items()]
     return Verdict(model.events, [Violation(name, evidence) for name, evidence in found if evidence is not None])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ordercast.check.corel_model import CorelModel
 from ordercast.check.errors import TraceError
-from ordercast.check.events import Close, Conf, Deliver, End, Event, Extra, Leave, Recover, Send
+from ordercast.check.events import Close, Conf, Deliver, End, Event, Extra, Leave, Primary, Recover, Send
 from ordercast.check.model import (
     CONF_BASE,
     NOBODY,
@@ -29,6 +30,7 @@ class Builder:
     def __init__(self, nodes: Iterable[str]) -> None:
         names = sorted(nodes)
         self.model = Model(names)
+        self.corel = CorelModel(names)
         self._node_index = {name: index for index, name in enumerate(names)}
         # Twice the index, so that a claim on sender and service is one addition away.
         self._sender_code = {name: 2 * index for index, name in enumerate(names)}
@@ -50,7 +52,7 @@ class Builder:
         try:
             self._run(node, events)
         except OverflowError:
-            raise TraceError(f"{source}: a step that does not fit into 64 bits") from None
+            raise TraceError(f"{source}: a step or place that does not fit into 64 bits") from None
         self._close_life("crash", None)
 
     def _refusal(self, problem: str) -> TraceError:
@@ -108,6 +110,7 @@ class Builder:
         if not self.model.events:
             raise TraceError("an empty trace, there is no event in it")
         self.model.finish()
+        self.corel.finish(self.model)
         return self.model
 
     def _send(self, event: Send) -> None:
@@ -147,7 +150,17 @@ class Builder:
         elif type(event) in _ENDINGS:
             self._open_life()
             self._close_life(_ENDINGS[type(event)], event.step)
-        # Anything else belongs to corel, mtp or an engine: E1 to E14 do not speak of it.
+        elif isinstance(event, Primary):
+            # Of the declared group some may never have started; who was in a primary component had.
+            strangers = sorted(set(event.members) - self._node_index.keys())
+            if strangers:
+                raise self._refusal(
+                    f"member {strangers[0]!r} of primary component {event.number} has no file in this trace"
+                )
+        # Anything else belongs to corel's messages, mtp or an engine: E1 to E14 do not speak of it.
+        problem = self.corel.note(self._node.index, event)
+        if problem is not None:
+            raise self._refusal(problem)
 
     def _configuration(self, event: Conf) -> None:
         names = tuple(event.members)

@@ -7,7 +7,7 @@ The collector need not track them (`gc=False`), because nothing in them can refe
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -62,13 +62,15 @@ class Close(Struct, tag_field="event", tag="close", gc=False):
     step: int
 
 
-# The events of corel and mtp are read, so that a damaged one is refused; E1 to E14 say nothing about them.
+# What corel and mtp do. E1 to E14 say nothing about them; C1 to C9 speak of corel's.
 
 
 class Group(Struct, tag_field="event", tag="group", gc=False):
     node: str
     step: int
     members: tuple[str, ...]
+    weights: tuple[int, ...] = ()
+    """Of the members, in their order; without them each counts for one."""
 
 
 class Queue(Struct, tag_field="event", tag="queue", gc=False):
@@ -119,11 +121,16 @@ class Reject(Struct, tag_field="event", tag="reject", gc=False):
 
 
 class Extra(Struct, gc=False):
-    """An event whose name begins with `x-`: its node and step are checked, the rest is the engine's own."""
+    """An event whose name begins with `x-`: its node and step are checked, the rest is the engine's own.
+
+    Two are listened to. `x-wiped`: the node's disk was lost. `x-restored` with a `pos`: its queue begins anew there,
+    with a snapshot of what was ordered before.
+    """
 
     node: str
     step: int
     event: str
+    pos: Any = UNSET
 
 
 Event = (

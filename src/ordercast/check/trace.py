@@ -169,6 +169,7 @@ COLUMNS = {
     "pos": "integer",
     "colour": "text",
     "learned": "boolean",
+    "weights": "list of integers",
 }
 
 
@@ -183,11 +184,15 @@ def refuse_other_schema(path: Path, schema: Any) -> None:
     def is_list_of_text(kind: Any) -> bool:
         return bool(types.is_list(kind) or types.is_large_list(kind)) and is_text(kind.value_type)
 
+    def is_list_of_integers(kind: Any) -> bool:
+        return bool(types.is_list(kind) or types.is_large_list(kind)) and bool(types.is_integer(kind.value_type))
+
     tests: dict[str, Callable[[Any], bool]] = {
         "text": is_text,
         "integer": types.is_integer,
         "boolean": types.is_boolean,
         "list of text": is_list_of_text,
+        "list of integers": is_list_of_integers,
     }
     for name in ("node", "step", "event"):
         if name not in schema.names:

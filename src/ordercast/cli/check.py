@@ -1,4 +1,4 @@
-"""`ordercast check`: do traces keep the properties E1 to E14?"""
+"""`ordercast check`: do traces keep the properties E1 to E14, and C1 to C9 where they tell of corel?"""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def add_parser(subparsers: Any) -> None:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "check",
         help="check traces for violated properties",
-        description="Checks traces: which properties of extended virtual synchrony (E1 to E14) are violated, each with "
+        description="Checks traces: which properties of extended virtual synchrony (E1 to E14), and of "
+        "corel (C1 to C9), are violated, each with "
         "the events that show it. A trace is a directory with one file a node, NODE.jsonl or NODE.parquet.",
         epilog=_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
