@@ -7,7 +7,10 @@ else that corel multicasts has an identifier of the transport.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import Literal, cast
+
+from msgspec import UNSET
 
 from ordercast.check.events import (
     Acknowledged,
@@ -36,7 +39,7 @@ _NOWHERE = Stamp(0, "", 0)
 class CorelLog(NodeLog):
     """`queue` is what is durable in the node's message queue, by the names of the messages."""
 
-    __slots__ = ("durable", "green", "queue", "restored", "yellow")
+    __slots__ = ("_entries", "_learned", "durable", "green", "ordered_to", "queue", "restored", "yellow")
 
     def __init__(self, node: str, messages: Messages, keep_reports: bool) -> None:
         super().__init__(node, messages, keep_reports)
@@ -47,6 +50,12 @@ class CorelLog(NodeLog):
         self.yellow = 0
         self.restored = 0
         """Positions below this are not in the node's log: it was brought up from a snapshot."""
+        self.ordered_to = 0
+        """What was ordered here in any life: it cannot change, though the mark may have to be found again."""
+        self._learned: list[Report] = []
+        """What it has learned, and knows from the next entry of its log on."""
+        self._entries: dict[int, list[Report]] = {}
+        """What it will know once an entry is durable, by the entry's `write_id`."""
 
     # What the engine below did
 
@@ -88,12 +97,16 @@ class CorelLog(NodeLog):
 
     def reopened(self, stored: Sequence[tuple[int, Chunk]], green: int, yellow: int) -> None:
         """A life begins with this log: what stands in it is durable, whether it was said before or not."""
+        self._learned.clear()
+        self._entries.clear()
         known = self.queue
         begin = stored[0][0] if stored else green
         names = [name for _, chunk in stored for name in self.of_stored(chunk)]
         self.restored = max(self.restored, begin) if known else begin
         self.queue = known[:begin] + [""] * (begin - len(known)) + names
-        for position in range(min(green, len(self.queue)), len(self.queue)):
+        # What the crash kept back: entries that became durable, and nobody was told.
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(known, self.queue, strict=False)))
+        for position in range(max(begin, min(green, same)), len(self.queue)):
             self._place(position)
         self.yellow = yellow
         self.green = green
@@ -118,8 +131,10 @@ class CorelLog(NodeLog):
         low, high = sorted((self.yellow, line))
         self.yellow = line
         for position in (*range(max(low, self.green), min(high, changed)), *range(max(changed, self.green), end)):
-            self.step += 1
             colour: ColourName = "yellow" if position < line else "red"
+            if colour == "yellow" and position < self.ordered_to:
+                continue  # it was green before a crash, and will be again
+            self.step += 1
             self.events.append(Colour(self.node, self.step, self.queue[position], colour))
 
     def appended(self, effects: Sequence[Append]) -> None:
@@ -127,6 +142,7 @@ class CorelLog(NodeLog):
         for effect in effects:
             changed: int | None = None
             if effect.base is not None:
+                self.extra("x-restored", effect.base)
                 self.queue = self.queue[: effect.base] + [""] * (effect.base - len(self.queue))
                 self.restored = effect.base
                 self.green = max(self.green, effect.base)
@@ -146,6 +162,14 @@ class CorelLog(NodeLog):
             line = self.yellow if effect.yellow is None else effect.yellow
             if changed is not None or line != self.yellow:
                 self._move_yellow(line, changed)
+            for report in self._entries.pop(effect.write_id, ()):
+                self._primary_or_group(report)
+
+    def entered(self, effect: Append) -> None:
+        """An entry is on its way to the disk."""
+        if self._learned:
+            self._entries[effect.write_id] = self._learned
+            self._learned = []
 
     def queued(self, name: str, service: Service) -> None:
         """What is sent is seen when the layer multicasts it."""
@@ -161,30 +185,34 @@ class CorelLog(NodeLog):
             self.events.append(Acknowledged(self.node, self.step, name))
             position += 1
         self.green = position
-
-    def brought_up(self) -> None:
-        """The log began anew at a snapshot: places before it are not here."""
-        self.extra("x-restored")
+        self.ordered_to = max(self.ordered_to, position)
 
     def wiped(self) -> None:
         """The node has another disk: it remembers nothing."""
         self.extra("x-wiped")
         self.queue, self.durable = [], set()
-        self.green = self.yellow = self.restored = 0
+        self.green = self.yellow = self.restored = self.ordered_to = 0
 
-    def extra(self, event: str) -> None:
+    def extra(self, event: str, pos: object = UNSET) -> None:
         self.step += 1
-        self.events.append(cast(Event, Extra(self.node, self.step, event)))
+        self.events.append(cast(Event, Extra(self.node, self.step, event, pos)))
 
     def reported(self, report: Report) -> None:
         super().reported(report)
         if report.what not in ("primary", "group"):
             return
+        if report.reason == "learned":
+            self._learned.append(report)
+        else:
+            self._primary_or_group(report)
+
+    def _primary_or_group(self, report: Report) -> None:
         members = report.detail["members"]
         assert isinstance(members, list)
         self.step += 1
         if report.what == "group":
-            self.events.append(Group(self.node, self.step, tuple(members)))
+            weights = cast("dict[str, int]", report.detail["weights"])
+            self.events.append(Group(self.node, self.step, tuple(members), tuple(weights[name] for name in members)))
             return
         number = report.detail["number"]
         assert isinstance(number, int)

@@ -103,6 +103,7 @@ class DurableNode(Node):
         log = self.corel_log
         if isinstance(effect, Append):
             self.log_disk.append(effect)
+            log.entered(effect)
             if self.log_disk.syncing is None:
                 self._begin_sync()
         elif isinstance(effect, Ordered):
@@ -123,7 +124,6 @@ class DurableNode(Node):
         else:
             assert isinstance(effect, Restored), f"{effect!r} is no effect"
             self.restored = effect
-            log.brought_up()
 
     def _begin_sync(self) -> None:
         """One sync for all that waits; an armed fault of the disk hits it."""
