@@ -15,10 +15,10 @@ from ordercast.sim.world import World
 SECOND = 1_000_000
 
 
-def corel_world(script: str) -> World:
+def corel_world(script: str, *, start: bool = True) -> World:
     """A world at time 0; `script` is what a schedule says before its actions."""
     world = make_world(parse_schedule(f"engine corel\n{script}\n"))
-    for node in world.nodes:
+    for node in world.nodes if start else ():
         node.start()
     return world
 
