@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup demo test lint bench bench-peers soak mutate coverage-table ci-deps clean
+.PHONY: setup demo test lint bench bench-peers plots soak mutate coverage-table ci-deps clean
 
 setup: $(STAMP)
 
@@ -38,6 +38,10 @@ bench: setup
 # Ours, the peers and the bare ring, in turns: the table of docs/performance.md. Needs root and `ordercast bench peers`.
 bench-peers: setup
 	@$(BIN)/python bench/acceptance.py
+
+# The plots of docs/performance.md, from the data in bench/results, which bench/sweep.py, model.py and where.py made.
+plots: setup
+	@$(BIN)/python bench/plots.py
 
 SEEDS ?= 0:20000
 soak: setup

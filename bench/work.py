@@ -63,7 +63,7 @@ class MemoryNetwork:
         self.packet_bytes_max = PACKET_BYTES
         self.interface, self.warnings = "memory", list[str]()
         self.others: list[MemoryNetwork] = []
-        self.data: deque[tuple[bytes, int, tuple[str, int]]] = deque()
+        self.data: deque[tuple[memoryview, int, tuple[str, int]]] = deque()
         self.token: deque[tuple[bytes, int, tuple[str, int]]] = deque()
         self.singly = False
         self.packets_out = self.packets_in = self.tokens_in = 0
@@ -79,9 +79,10 @@ class MemoryNetwork:
         is_data = data[3] == PacketKind.DATA
         self.packets_out += -(-len(data) // segment) * is_data
         step = segment if self.singly else segment * min(CALL_PACKETS, CALL_BYTES // segment)
+        view = memoryview(data)
         for at in range(0, len(data), step):
             for other in self.others:
-                other.data.append((data[at : at + step], segment, self.own))
+                other.data.append((view[at : at + step], segment, self.own))
 
     def unicast(self, to: tuple[str, int], packet: bytes) -> None:
         for other in self.others:
@@ -89,7 +90,7 @@ class MemoryNetwork:
                 other.token.append((packet, len(packet), self.own))
 
     def drain(self) -> list[tuple[bytes, int, tuple[str, int]]]:
-        trains = list(self.data)
+        trains = [(bytes(data), size, source) for data, size, source in self.data]  # as they are read from a socket
         self.data.clear()
         self.packets_in += sum(-(-len(data) // size) for data, size, _ in trains if data[3] == PacketKind.DATA)
         return trains

@@ -45,8 +45,10 @@ class World:
         kinds: dict[str, int],
         *,
         make_layer: MakeLayer | None = None,
+        make_node: Callable[[NodeId, World], Node] | None = None,
         keep_reports: bool = False,
     ) -> None:
+        """`make_node` makes nodes of another kind, as for a model of what work costs."""
         self.schedule = schedule
         self.make_engine = make_engine
         self.make_layer = make_layer
@@ -70,8 +72,8 @@ class World:
         self._marked: dict[str, int] = {}
         self._closed = False
         self._budget = EVENTS_MAX
-        kind = Node if make_layer is None else DurableNode
-        self.nodes = [kind(NodeId(f"n{number}"), self) for number in range(1, schedule.nodes + 1)]
+        make_node = make_node or (Node if make_layer is None else DurableNode)
+        self.nodes = [make_node(NodeId(f"n{number}"), self) for number in range(1, schedule.nodes + 1)]
         self._by_name = {node.name: node for node in self.nodes}
         self.messages.keys = {node_key(node.name): node.name for node in self.nodes}
         self.network = Network(self)
