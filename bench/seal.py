@@ -15,9 +15,10 @@ import os
 import time
 from collections.abc import Callable
 
+from ordercast.wire.guard import Guard, PlainGuard
 from ordercast.wire.ids import NodeId
 from ordercast.wire.keys import Cipher, GroupKey
-from ordercast.wire.seal import OVERHEAD_BYTES, Guard, PlainGuard
+from ordercast.wire.seal import OVERHEAD_BYTES
 
 PACKET = 1400
 TRAIN = 40

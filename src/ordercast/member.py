@@ -34,9 +34,9 @@ from ordercast.options import KeyLike, Options
 from ordercast.pledge import Pledge, Receipt
 from ordercast.redundancy import NetworkConfig, Redundant
 from ordercast.stream import Reader, Stream, StreamEnd
+from ordercast.wire.guard import AnyGuard, Guard, PlainGuard
 from ordercast.wire.ids import Service
 from ordercast.wire.keys import GroupKey, GroupKeyError, load_key
-from ordercast.wire.seal import AnyGuard, Guard, PlainGuard
 
 MESSAGE_BYTES_MAX = 64 * 2**20 + 2**20
 """The longest message, its key and headers included."""

@@ -24,11 +24,11 @@ from itertools import product
 from random import Random
 
 from ordercast.engine.contract import Effect, Persist, Unicast
+from ordercast.wire.guard import REFUSED
 from ordercast.wire.ids import NodeId, Service, node_key
 from ordercast.wire.layout import PacketKind, WireError
 from ordercast.wire.pack import Packer
 from ordercast.wire.probe import decode_probe
-from ordercast.wire.seal import REFUSED
 from ordercast.wire.totem import decode_beacon, decode_commit, decode_join, decode_leave, decode_token, decode_wake
 from ordercast.wire.train import parse_train
 

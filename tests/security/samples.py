@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
+from ordercast.wire.guard import Guard
 from ordercast.wire.layout import PacketKind
-from ordercast.wire.seal import Guard
 
 from .world import Sent, World, make_guard
 

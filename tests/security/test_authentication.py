@@ -7,10 +7,11 @@ from random import Random
 
 import pytest
 
+from ordercast.wire.guard import REFUSED, Guard, PlainGuard
 from ordercast.wire.ids import NodeId, node_key
 from ordercast.wire.keys import Cipher, GroupKey
 from ordercast.wire.layout import PACKET_BYTES_MAX
-from ordercast.wire.seal import HEADER_BYTES, HELLO_BYTES_MAX, OVERHEAD_BYTES, REFUSED, Guard, PlainGuard
+from ordercast.wire.seal import HEADER_BYTES, HELLO_BYTES_MAX, OVERHEAD_BYTES
 
 from .samples import HELLOS, KINDS, hello_case, plain
 from .world import exchange, make_guard, make_key, make_pair, remembered

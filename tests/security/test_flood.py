@@ -6,7 +6,7 @@ import tracemalloc
 from collections.abc import Iterator
 from random import Random
 
-from ordercast.wire.seal import REPORT_INTERVAL_US, Guard
+from ordercast.wire.guard import REPORT_INTERVAL_US, Guard
 
 from .samples import recording
 from .world import World, make_guard, make_key, make_pair, remembered

@@ -7,14 +7,9 @@ from random import Random
 
 import pytest
 
+from ordercast.wire.guard import ANSWERS_MAX, HELLO_INTERVAL_US_MAX, SESSIONS_MAX, Guard
 from ordercast.wire.ids import NodeId
-from ordercast.wire.seal import (
-    ANSWERS_MAX,
-    HELLO_BYTES_MAX,
-    HELLO_INTERVAL_US_MAX,
-    SESSIONS_MAX,
-    Guard,
-)
+from ordercast.wire.seal import HELLO_BYTES_MAX
 
 from .world import World, exchange, make_guard, make_key, make_pair
 

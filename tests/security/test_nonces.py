@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from ordercast.wire import keys
+from ordercast.wire.guard import Guard
 from ordercast.wire.ids import NodeId
-from ordercast.wire.seal import COUNTER_MAX, HEADER_BYTES, OVERHEAD_BYTES, CounterExhausted, Guard, Sealer
+from ordercast.wire.seal import COUNTER_MAX, HEADER_BYTES, OVERHEAD_BYTES, CounterExhausted, Sealer
 
 from .world import World, make_guard, make_key
 
@@ -22,7 +23,8 @@ CHILD = """
 import os, sys
 from ordercast.wire.ids import NodeId
 from ordercast.wire.keys import GroupKey
-from ordercast.wire.seal import Guard, HEADER_BYTES
+from ordercast.wire.guard import Guard
+from ordercast.wire.seal import HEADER_BYTES
 
 guard = Guard("orders", NodeId("a"), [GroupKey(bytes(32))], os.urandom)
 while True:

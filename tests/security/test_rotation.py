@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ordercast.wire.guard import PlainGuard
 from ordercast.wire.ids import NodeId
 from ordercast.wire.keys import GroupKeyError
-from ordercast.wire.seal import PlainGuard
 
 from .world import World, exchange, make_guard, make_key, make_pair
 

@@ -30,10 +30,10 @@ from ordercast.engine.contract import (
 )
 from ordercast.engine.totem import Phase, Totem, TotemConfig
 from ordercast.redundancy import NetworkConfig, Redundant
+from ordercast.wire.guard import Guard
 from ordercast.wire.ids import NodeId
 from ordercast.wire.keys import GroupKey
 from ordercast.wire.layout import PacketKind
-from ordercast.wire.seal import Guard
 
 GROUP = "orders"
 DELAY_US = 50

@@ -60,10 +60,11 @@ from ordercast.net.log_disk import LogDisk
 from ordercast.net.recorder import Recorder
 from ordercast.net.storage import Storage
 from ordercast.net.udp import DRAIN_BYTES_MAX, DRAIN_TRAINS_MAX, UdpNetwork
+from ordercast.wire.guard import AnyGuard, Guard
 from ordercast.wire.ids import NodeId, node_key
 from ordercast.wire.keys import SEAL_VERSION, GroupKey, GroupKeyError
 from ordercast.wire.layout import MAGIC, VERSION, PacketKind, WireError
-from ordercast.wire.seal import SEALED_MAGIC, AnyGuard, Guard
+from ordercast.wire.seal import SEALED_MAGIC
 from ordercast.wire.totem import Beacon, Join, Leave, decode_beacon, decode_join, decode_leave
 
 POLL_MAX_US = 1_000_000
