@@ -60,8 +60,12 @@ _GATHERED_TOKEN = (
 _ORIGINATE = (
     "    if burst.finished:\n"
     "        s.emit(Originated(ring.text, burst.first, burst.finished))\n"
-    "    broadcast_own(s, ring, burst.stretches)\n"
+    "    token.seq += burst.count\n"
+    "    ring.last_own_seq = token.seq\n"
+    "    return keep_own(s, ring, burst.stretches)\n"
 )
+
+_DUE = "due = ring.forwarded_seq if s.phase is Phase.OPERATIONAL else token.seq\n"
 
 _ORDER = (
     _mutant(
@@ -141,8 +145,8 @@ _ORDER = (
         "Requests for retransmission stay on the token for ever.",
         (
             "operational",
-            "    if not token.rtr:\n        return 0\n    budget",
-            "    if True:\n        return 0\n    budget",
+            "    if not token.rtr:\n        return 0\n    # The",
+            "    if True:\n        return 0\n    # The",
         ),
     ),
     _mutant(
@@ -165,8 +169,8 @@ _ORDER = (
         "A sender does not keep what it broadcasts.",
         (
             "operational",
-            "        ring.add(train)\n        s.emit(Broadcast(data, segment))",
-            "        s.emit(Broadcast(data, segment))",
+            "        ring.add(train)\n        own.append(Broadcast(data, segment))",
+            "        own.append(Broadcast(data, segment))",
         ),
     ),
     _mutant(
@@ -176,9 +180,12 @@ _ORDER = (
             "operational",
             _ORIGINATE,
             (
-                "    broadcast_own(s, ring, burst.stretches)\n"
+                "    token.seq += burst.count\n"
+                "    ring.last_own_seq = token.seq\n"
+                "    s.effects += keep_own(s, ring, burst.stretches)\n"
                 "    if burst.finished:\n"
                 "        s.emit(Originated(ring.text, burst.first, burst.finished))\n"
+                "    return []\n"
             ),
         ),
     ),
@@ -540,5 +547,34 @@ _ENDURANCE = (
     ),
 )
 
-MUTANTS = _ORDER + _RECOVERY + _MEMBERSHIP + _ENDURANCE
+_ACCELERATION = (
+    _mutant(
+        "numbers-not-counted-ahead",
+        "The token goes ahead of the messages and does not count them: the next member uses their numbers again.",
+        (
+            "operational",
+            "    token.seq += burst.count\n    ring.last_own_seq = token.seq\n",
+            "    ring.last_own_seq = token.seq + burst.count\n",
+        ),
+    ),
+    _mutant(
+        "nothing-is-due",
+        "What is missing is asked for up to the aru of the last rotation, so never.",
+        ("operational", "due = ring.forwarded_seq if", "due = ring.forwarded_aru if"),
+    ),
+    _mutant(
+        "requests-what-is-on-its-way",
+        "A member asks for all that the token counts, though it goes ahead of the messages: all is sent many times.",
+        ("operational", _DUE, "due = token.seq\n"),
+        scenario="totem-acceleration",
+    ),
+    _mutant(
+        "numbered-and-not-sent",
+        "Messages that the token goes ahead of are not sent until somebody asks for them.",
+        ("operational", "    if ahead:\n        s.effects += own\n    if s.phase", "    if s.phase"),
+        scenario="totem-acceleration",
+    ),
+)
+
+MUTANTS = _ORDER + _RECOVERY + _MEMBERSHIP + _ENDURANCE + _ACCELERATION
 BY_NAME = {mutant.name: mutant for mutant in MUTANTS}

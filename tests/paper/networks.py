@@ -75,9 +75,11 @@ class Remembering:
         effects, self.effects = self.effects, []
         return effects
 
+    def due(self, packet: bytes) -> int:
+        return int.from_bytes(packet[28:36], "little")
+
     def misses(self, packet: bytes) -> bool:
-        up_to = int.from_bytes(packet[28:36], "little")
-        return not set(range(1, up_to + 1)) <= self.have
+        return not set(range(1, self.due(packet) + 1)) <= self.have
 
 
 @dataclass

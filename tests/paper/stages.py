@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ring import COMMIT, Bench, Process, still
 
-from ordercast.engine.totem import Phase
+from ordercast.engine.totem import Phase, TotemConfig
 from ordercast.wire.ids import NodeId
 from ordercast.wire.totem import CommitEntry, CommitToken, Join, decode_commit
 
@@ -13,9 +13,9 @@ def join(sender: str, members: str, failed: str = "", ring_seq: int = 0) -> byte
     return Join(NodeId(sender), frozenset(map(NodeId, members)), frozenset(map(NodeId, failed)), ring_seq).encode()
 
 
-def gathering(names: str = "abc", me: str = "b") -> Bench:
+def gathering(names: str = "abc", me: str = "b", settings: TotemConfig | None = None) -> Bench:
     """A ring that stands still, of which one member has lost the token: its sets are the whole ring and nobody."""
-    bench = still(names)
+    bench = still(names, settings)
     bench.until(lambda: bench[me].phase is Phase.GATHER)
     bench[me].effects.clear()
     return bench

@@ -121,6 +121,7 @@ def test_5_2_aru_does_not_go_with_seq_while_another_lags(bench: Bench) -> None:
 
 
 def test_5_2_rtr_is_augmented_with_what_is_missing(bench: Bench) -> None:
+    bench.visit("b", seq=6, aru=0, aru_id="c")
     bench.hear("b", "a", 2, "y")
     bench.hear("b", "a", 5, "u")
     visit = bench.visit("b", seq=6, aru=0, aru_id="c", rtr=[(1, 1)])
@@ -129,6 +130,7 @@ def test_5_2_rtr_is_augmented_with_what_is_missing(bench: Bench) -> None:
 
 
 def test_5_2_own_new_messages_are_not_requested(bench: Bench) -> None:
+    bench.visit("b", seq=2, aru=2)
     bench.say("b", "m")
     visit = bench.visit("b", seq=2, aru=2)
     assert visit.token is not None
@@ -185,6 +187,7 @@ def test_bug_07_a_gap_larger_than_a_token_can_name_is_closed_from_its_low_end() 
     packets = bench.packets(bench["b"].ring, "a", 1, *(f"m{at}" for at in range(count)))
     for packet in packets[1::2]:
         bench.give("b", packet)
+    bench.visit("b", seq=count, aru=0, aru_id="b")
     rotations = 0
     while bench["b"].ring.my_aru < count:
         visit = bench.visit("b", seq=count, aru=bench["b"].ring.my_aru, aru_id="b")

@@ -487,15 +487,19 @@ class Driver(threading.Thread):
             call()
 
     def _receive_all(self) -> None:
-        """All data first, then the token: what was sent before it would otherwise be asked for again."""
+        """All data first, then the token: what was sent before it would otherwise be asked for again.
+
+        So tokens are read before the data, and handed on after it: what comes while the data is read is not older.
+        """
+        tokens = [network.drain_unicast() for network in self.networks]
         for via, network in enumerate(self.networks):
             for _ in range(DRAINS_MAX):
                 trains = network.drain()
                 self._receive(trains, via)
                 if len(trains) < DRAIN_TRAINS_MAX and sum(len(train[0]) for train in trains) < DRAIN_BYTES_MAX:
                     break
-        for via, network in enumerate(self.networks):
-            self._receive(network.drain_unicast(), via)
+        for via, packets in enumerate(tokens):
+            self._receive(packets, via)
 
     def _receive(self, trains: Sequence[tuple[bytes, int, Address]], via: int) -> None:
         if not trains:

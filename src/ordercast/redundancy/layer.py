@@ -41,6 +41,9 @@ class RedundantEngine(Engine, Protocol):
     def misses(self, token: bytes) -> bool:
         """Whether a retransmission would be requested if this token were received now (anyMessagesMissing)."""
 
+    def due(self, token: bytes) -> int:
+        """The number up to which messages were sent before this token; later ones may come behind it."""
+
 
 class Redundant:
     """One process's engine over several networks; see `ordercast.engine.contract` for what a host owes it.
@@ -51,7 +54,7 @@ class Redundant:
     def __init__(self, engine: RedundantEngine, config: NetworkConfig, *, incarnation: int = 0) -> None:
         self.engine = engine
         self.config = config
-        self._s = s = State(config, self._deliver_to_srp, engine.misses)
+        self._s = s = State(config, self._deliver_to_srp, engine.misses, engine.due)
         kind = Active if config.copies == config.networks else Passive if config.copies == 1 else ActivePassive
         self._style: Active | Passive | ActivePassive = kind(s, self._fault, node_key(engine.name) % config.networks)
         self._probes = Probes(s, engine.name, incarnation, self._fault)

@@ -32,7 +32,7 @@ class Passive:
         s = self.s
         monitor = self.monitors.sender(m.sender)
         last = s.last_mark
-        if monitor.first_time(m, x) and last is not None and m.ring == last.ring and m.seq <= last.seq:
+        if monitor.first_time(m, x) and last is not None and m.ring == last.ring and m.seq <= s.due_seq:
             s.note_lateness()
         if s.held:
             self.reconsider()

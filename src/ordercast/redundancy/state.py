@@ -118,7 +118,7 @@ class State:
     """
 
     __slots__ = (
-        "changes", "config", "deliver_to_srp", "effects", "epoch", "expected", "faulty",
+        "changes", "config", "deliver_to_srp", "due", "due_seq", "effects", "epoch", "expected", "faulty",
         "held", "last_mark", "last_token", "lateness_us", "missing", "now", "recv_last_token", "token_at",
         "token_timer_at", "usable",
     )  # fmt: skip
@@ -128,12 +128,15 @@ class State:
         config: NetworkConfig,
         deliver_to_srp: Callable[[bytes], None],
         any_messages_missing: Callable[[bytes], bool],
+        due: Callable[[bytes], int],
     ) -> None:
         n = config.networks
         self.config = config
         self.deliver_to_srp = deliver_to_srp
         self.missing = any_messages_missing
         """Whether the engine, given this token now, would request a retransmission."""
+        self.due = due
+        """Up to which number messages were sent before this token: later ones may come behind it (deviation D29)."""
         self.now = 0
         self.effects: list[Effect] = []
         self.faulty = [False] * n
@@ -146,6 +149,8 @@ class State:
         """What new messages and tokens are sent by: the sound networks; if there are none, all (erratum 16)."""
         self.last_token = b""
         self.last_mark: TokenMark | None = None
+        self.due_seq = 0
+        """due(last_token), as of when it came."""
         self.recv_last_token = [False] * n
         self.held = False
         """last_token has not been passed on yet; invariant: exactly then the token timer runs."""
@@ -171,7 +176,7 @@ class State:
 
     def hold_token(self, token: bytes, mark: TokenMark) -> None:
         """lastToken = t; start token timer."""
-        self.last_token, self.last_mark = token, mark
+        self.last_token, self.last_mark, self.due_seq = token, mark, self.due(token)
         self.recv_last_token = [False] * self.config.networks
         self.held = True
         self.token_at = self.now

@@ -19,6 +19,8 @@ MINIMUM_DELIVERIES = 5_000
 MINIMUM_FAULTS = 5
 _SETTLE_S = 20
 _MS = 1_000
+AHEAD_FROM = (1, 1, 1, 1, 2, 2, 4, 16, 0)
+"""Bursts are small here: by default few would let the token go ahead of them."""
 NODES = (3, 3, 3, 3, 4, 4, 4, 5, 5, 5, 6, 6, 7, 8, 9)
 
 
@@ -67,6 +69,7 @@ def generate(seed: int, *, engine: str = "totem", nodes: int | None = None) -> S
     if rng.random() < 0.4:
         config["window_size"] = rng.randrange(20, 100)
         config["max_messages"] = rng.randrange(3, 20)
+    config["ahead_from"] = plan.stream("ahead").choice(AHEAD_FROM)
     share = rng.choice((0.12, 0.25, 0.25, 0.45))
     for name, kind in _KINDS.items():
         stream = plan.stream(name)

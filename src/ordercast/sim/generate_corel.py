@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from random import Random
 
-from ordercast.sim.generate import NODES_MIN, Kind, Plan, add_load, finish, kinds
+from ordercast.sim.generate import AHEAD_FROM, NODES_MIN, Kind, Plan, add_load, finish, kinds
 from ordercast.sim.schedule import Schedule
 from ordercast.sim.units import seconds
 
@@ -31,6 +31,7 @@ def generate_corel(seed: int, *, engine: str = "corel", nodes: int | None = None
     rng = plan.rng
     plan.add(0, f"latency {seconds(rng.randrange(400, 2_500))} {seconds(rng.randrange(50, 1_000))}")
     config = {"packet_bytes": rng.randrange(280, 1_400), "ack_delay_us": rng.choice((100, 1_000, 5_000))}
+    config["ahead_from"] = plan.stream("ahead").choice(AHEAD_FROM)
     if rng.random() < 0.4:
         config["dynamic_voting"] = 1
     if rng.random() < 0.5:

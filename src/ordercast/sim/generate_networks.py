@@ -13,7 +13,7 @@ from dataclasses import replace
 from random import Random
 
 from ordercast.redundancy import parse_replication
-from ordercast.sim.generate import MINIMUM_DELIVERIES, NODES_MIN, Plan, add_load, generate
+from ordercast.sim.generate import AHEAD_FROM, MINIMUM_DELIVERIES, NODES_MIN, Plan, add_load, generate
 from ordercast.sim.schedule import Action, Schedule
 from ordercast.sim.units import seconds
 from ordercast.wire.layout import NETWORKS_MAX
@@ -43,7 +43,7 @@ def generate_redundant(
         return _mixed(seed, engine, nodes, networks, replication, shape)
     plan = Plan(seed, nodes or shape.choice(_NODES))
     _latencies(plan, networks, shape)
-    config = {"packet_bytes": shape.randrange(280, 420)}
+    config = {"packet_bytes": shape.randrange(280, 420), "ahead_from": plan.stream("ahead").choice(AHEAD_FROM)}
     plan.add(FORMED_BY_US, "mark views")
     loss = [shape.choice((0.0, 0.005, SPORADIC_LOSS)) for _ in range(networks)]
     for network, rate in enumerate(loss, 1):

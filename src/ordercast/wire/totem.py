@@ -167,7 +167,7 @@ class CommitEntry:
     high_delivered: int = 0
     received_flg: bool = False
     window: int = 0
-    """How many packets the member's receive buffer holds; the ring's window is at most the smallest."""
+    """The window of flow control that suits the member; the ring's window is the smallest."""
 
 
 @dataclass(slots=True)

@@ -158,11 +158,18 @@ class Totem:
         s.leaving = True
         s.row[Event.SUBMIT](s, None)
 
+    def due(self, token: bytes) -> int:
+        """Up to which number messages were sent before this regular token, and are missing if they have not come."""
+        s = self.state
+        if token[4:RING_BYTES] != s.active.prefix[4:RING_BYTES]:
+            return 0
+        # Deviation D29: what is new since I forwarded the token may be on its way behind it.
+        return s.active.forwarded_seq if s.phase is Phase.OPERATIONAL else token_seq_of_messages(token)
+
     def misses(self, token: bytes) -> bool:
         """Whether a retransmission would be requested if this regular token were received now: paper 001's
         anyMessagesMissing, which holds a token back that has overtaken messages on another network."""
-        ring = self.state.active
-        return token[4:RING_BYTES] == ring.prefix[4:RING_BYTES] and ring.my_aru < token_seq_of_messages(token)
+        return self.state.active.my_aru < self.due(token)
 
     def take_effects(self) -> list[Effect]:
         effects = self.state.effects

@@ -18,8 +18,8 @@ from ordercast.wire.layout import MEMBERS_MAX
 from ordercast.wire.totem import RTR_RANGES_MAX, Join, Leave, Token, Wake
 from ordercast.wire.train import Train, parse_train
 
-Source = Callable[[State, Ring, Token, int], int]
-"""Broadcasts up to so many new packets and tells how many it did."""
+Source = Callable[[State, Ring, Token, int], list[Broadcast]]
+"""Takes up to so many new packets off a queue, gives them their numbers and keeps my copies; what is to be sent."""
 BeforeForward = Callable[[State, Ring, Token], None]
 
 STALL_PACE_FROM = 5
@@ -32,7 +32,7 @@ def regular_token_received(s: State, token: Token) -> None:
         return
     if rest_with_token(s, ring, token):
         return
-    handle_token(s, ring, token, broadcast_new_messages, _nothing_before_forward)
+    handle_token(s, ring, token, new_messages, _nothing_before_forward)
 
 
 def accept_token(s: State, ring: Ring, token: Token) -> bool:
@@ -84,7 +84,7 @@ def release_token(s: State, _event: object = None) -> None:
         s.wake_pending = False
         s.ring.heard_us = s.now
         s.token_loss_at = s.now + s.config.token_loss_timeout_us
-        handle_token(s, s.ring, token, broadcast_new_messages, _nothing_before_forward)
+        handle_token(s, s.ring, token, new_messages, _nothing_before_forward)
 
 
 def handle_token(s: State, ring: Ring, token: Token, source: Source, before_forward: BeforeForward) -> None:
@@ -98,9 +98,17 @@ def handle_token(s: State, ring: Ring, token: Token, source: Source, before_forw
         backlog=token.backlog,
         my_pbl=ring.my_pbl,
         my_tbl=0 if s.throttled and s.phase is Phase.OPERATIONAL else packets_waiting(s),
+        # Deviation D30: a member that lags is waited for.
+        above_aru=token.seq - token.aru,
     )
+    # Deviation D29: the token goes ahead of many new messages, and nobody asks for what is on its way.
+    due = ring.forwarded_seq if s.phase is Phase.OPERATIONAL else token.seq
     seq_before = token.seq
-    sent = source(s, ring, token, max(allowed - retransmitted, 0))
+    own = source(s, ring, token, max(allowed - retransmitted, 0))
+    sent = token.seq - seq_before
+    ahead = s.phase is Phase.OPERATIONAL and 0 < s.config.ahead_from <= sent
+    if not ahead:
+        s.effects += own
 
     if ring.my_aru < token.aru or token.aru_id in (s.key, NO_NODE):
         token.aru = ring.my_aru
@@ -110,10 +118,12 @@ def handle_token(s: State, ring: Ring, token: Token, source: Source, before_forw
     ring.stall_owner = token.aru_id
     if ring.my_aru_count > s.config.fail_to_rcv_const and token.aru_id != s.key and ring.my_aru > token.aru:
         # Deviation D1: the member to fail is the one that set the aru, and not I (erratum 1).
+        if ahead:
+            s.effects += own
         _fail_to_receive(s, ring, token)
         return
 
-    request_missing(ring, token, seq_before)
+    request_missing(ring, token, due)
     my_tbl = packets_waiting(s)
     used = sent + retransmitted
     if s.throttled and s.phase is Phase.OPERATIONAL:
@@ -129,6 +139,8 @@ def handle_token(s: State, ring: Ring, token: Token, source: Source, before_forw
     ring.safe_seq = max(ring.safe_seq, min(ring.previous_aru, ring.forwarded_aru))
     before_forward(s, ring, token)
     forward_token(s, ring, token)
+    if ahead:
+        s.effects += own
     if s.phase is Phase.OPERATIONAL:
         deliver(s, ring)
         ring.discard_safe()
@@ -147,7 +159,8 @@ def broadcast_requested_retransmissions(s: State, ring: Ring, token: Token) -> i
     """Broadcasts what others ask for and I have, as whole stretches of trains, and takes it off the list."""
     if not token.rtr:
         return 0
-    budget = s.config.max_messages
+    # The retransmissions of a rotation fit the receive buffers beside its new messages (deviation D24).
+    budget = most = min(s.config.max_messages, max(ring.window // ring.size, 1))
     left: list[tuple[int, int]] = []
     for first, length in token.rtr:
         seq, end = first, first + length
@@ -164,35 +177,37 @@ def broadcast_requested_retransmissions(s: State, ring: Ring, token: Token) -> i
                 budget -= last - seq + 1
             seq = last + 1
     token.rtr = left[:RTR_RANGES_MAX]
-    done = s.config.max_messages - budget
+    done = most - budget
     s.counters["retransmissions"] += done
     return done
 
 
-def broadcast_new_messages(s: State, ring: Ring, token: Token, allowed: int) -> int:
-    """Gives the next messages of new_message_queue their places in the order and broadcasts them."""
+def new_messages(s: State, ring: Ring, token: Token, allowed: int) -> list[Broadcast]:
+    """Gives the next messages of new_message_queue their places in the order."""
     if not allowed or not s.new_message_queue.messages:
-        return 0
+        return []
     burst = s.new_message_queue.burst(ring.prefix, token.seq + 1, allowed)
     if burst.finished:
         s.emit(Originated(ring.text, burst.first, burst.finished))
-    broadcast_own(s, ring, burst.stretches)
     token.seq += burst.count
     ring.last_own_seq = token.seq
-    return burst.count
+    return keep_own(s, ring, burst.stretches)
 
 
-def broadcast_own(s: State, ring: Ring, stretches: list[bytes]) -> None:
+def keep_own(s: State, ring: Ring, stretches: list[bytes]) -> list[Broadcast]:
+    """My own copies of what I broadcast."""
+    own = []
     for data in stretches:
         segment = min(s.config.packet_bytes, len(data))
         train = parse_train(data, segment)
         assert train is not None, "a burst that its own receiver would refuse"
         ring.add(train)
-        s.emit(Broadcast(data, segment))
+        own.append(Broadcast(data, segment))
+    return own
 
 
 def request_missing(ring: Ring, token: Token, up_to: int) -> None:
-    """Adds what I have not received to the token's rtr. What I sent in this visit I have, hence `up_to`."""
+    """Adds what I have not received to the token's rtr, as far as it has been sent before the token came to me."""
     if ring.my_aru >= up_to:
         return
     missing = ring.missing(up_to, RTR_RANGES_MAX)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from ordercast.engine.contract import Run
+from ordercast.engine.contract import Broadcast, Run
 from ordercast.engine.totem import commit, gather, operational
 from ordercast.engine.totem.shifts import shift_to_gather, shift_to_operational, stalled_member
 from ordercast.engine.totem.state import NEVER, Reason, Ring, State
@@ -17,10 +17,10 @@ def regular_token_received(s: State, token: Token) -> None:
     ring = s.new
     assert ring is not None
     if operational.accept_token(s, ring, token):
-        operational.handle_token(s, ring, token, broadcast_retrans_messages, before_forwarding)
+        operational.handle_token(s, ring, token, retrans_messages, before_forwarding)
 
 
-def broadcast_retrans_messages(s: State, ring: Ring, token: Token, allowed: int) -> int:
+def retrans_messages(s: State, ring: Ring, token: Token, allowed: int) -> list[Broadcast]:
     """Packets of the old ring go out as messages of the new one, packed and cut like any other (bug 12).
 
     Deviation D17.
@@ -34,11 +34,10 @@ def broadcast_retrans_messages(s: State, ring: Ring, token: Token, allowed: int)
         for seq in seqs:
             del s.retrans_message_queue[seq]
     if not allowed or not packer.messages:
-        return 0
+        return []
     burst = packer.burst(ring.prefix, token.seq + 1, allowed)
-    operational.broadcast_own(s, ring, burst.stretches)
     token.seq += burst.count
-    return burst.count
+    return operational.keep_own(s, ring, burst.stretches)
 
 
 def before_forwarding(s: State, ring: Ring, token: Token) -> None:

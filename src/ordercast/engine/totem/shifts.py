@@ -9,6 +9,9 @@ from ordercast.wire.ids import NO_NODE, NodeId
 from ordercast.wire.totem import CommitToken, encode_ring_record
 
 PAST_RINGS_MAX = 64
+WINDOWS_UNDER_WAY = 3
+"""What a member may not have read yet when it takes the token: the messages of a rotation, those of the rotation before
+whose senders sent the token ahead of them, and retransmissions, each at most a window."""
 
 
 def set_phase(s: State, phase: Phase, reason: Reason) -> None:
@@ -57,7 +60,8 @@ def shift_to_commit(s: State, token: CommitToken, reason: Reason) -> None:
     entry.my_aru = s.ring.my_aru
     entry.high_delivered = s.ring.delivered
     entry.received_flg = s.my_received_flg
-    entry.window = s.config.receive_window
+    # Deviation D24: whatever may be under way at once fits the smallest receive buffer.
+    entry.window = max(min(s.config.window_size, s.config.receive_window // WINDOWS_UNDER_WAY), 1)
     token.memb_index = members.index(s.name)
     s.highest_number = token.ring_number
     # Deviation D4: the old ring stays what it is.
@@ -92,7 +96,6 @@ def shift_to_recovery(s: State, token: CommitToken) -> None:
     members = s.new.members
     token.memb_index = members.index(s.name)
     s.commit = token
-    # Deviation D24: the window fits the smallest receive buffer.
     s.new.window = min(s.config.window_size, *(max(entry.window, 1) for entry in token.memb_list))
     s.new.heard_us = s.now
     transitional = [entry for entry in token.memb_list if entry.old_ring == s.ring.id]

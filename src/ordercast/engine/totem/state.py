@@ -37,8 +37,10 @@ class TotemConfig:
     """Packets that all members together may broadcast in one rotation (§8.1)."""
     max_messages: int = 200
     """Packets that one member may broadcast in one visit of the token (§8.1)."""
+    ahead_from: int = 16
+    """A visit with so many new packets sends the token ahead of them; 0: none does, as in Figure 3."""
     receive_window: int = 8192
-    """Packets that this member's receive buffer holds, announced when a ring forms."""
+    """Packets that this member's receive buffer holds: the window of its rings is at most a third."""
     token_loss_timeout_us: int = 400_000
     token_retransmission_timeout_us: int = 20_000
     token_hold_us: int = 60_000
@@ -66,7 +68,7 @@ class TotemConfig:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            least = 0 if field.name in ("token_hold_us", "join_pace_us", "attempts_max") else 1
+            least = 0 if field.name in ("ahead_from", "token_hold_us", "join_pace_us", "attempts_max") else 1
             if getattr(self, field.name) < least:
                 raise ValueError(f"{field.name} must be at least {least}")
         if self.token_hold_us + self.token_retransmission_timeout_us >= self.token_loss_timeout_us:
