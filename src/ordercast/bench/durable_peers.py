@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -139,10 +140,6 @@ def installed() -> dict[str, str]:
         if shutil.which(command[0]):
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             found[name] = done.stdout.splitlines()[0]
-    try:
-        import pysyncobj
-
-        found["pysyncobj"] = f"PySyncObj {pysyncobj.VERSION}"
-    except ImportError:
-        pass
+    with suppress(PackageNotFoundError):
+        found["pysyncobj"] = f"PySyncObj {version('pysyncobj')}"
     return found

@@ -247,6 +247,8 @@ async def main(options: NodeOptions) -> None:
         **extra,
     ) as group:
         node = Node(options, group)
+        if options["engine"] == "corel":
+            await (await group.send(bytes(options["size"])))  # there is a primary component
         gc.collect()
         gc.freeze()
         print(json.dumps({"ready": True}), flush=True)

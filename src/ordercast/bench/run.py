@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -61,6 +62,8 @@ def run_group(work: Work, at: Sequence[Place], tick: Tick = lambda: None) -> dic
     """One run at places that are there already."""
     group = f"bench-{os.getpid()}-{time.monotonic_ns():x}"
     key = generate_key(os.urandom, Cipher.AES_256_GCM).decode() if work.encrypt else None
+    # Each run in a folder of its own: a durable log belongs to its group.
+    folder = tempfile.TemporaryDirectory(prefix="ordercast-bench-", dir=work.data_dir, ignore_cleanup_errors=True)
     commands = []
     for index, place in enumerate(at):
         addresses = place.addresses
@@ -81,11 +84,11 @@ def run_group(work: Work, at: Sequence[Place], tick: Tick = lambda: None) -> dic
             "networks": addresses,
             "replication": work.replication,
             "key": key,
-            "data_dir": work.data_dir,
+            "data_dir": None if work.data_dir is None else folder.name,
             "engine": work.engine,
         }
         commands.append(python("ordercast.bench.node", options))
-    with Processes(at, commands, f"{len(at)} nodes") as processes:
+    with folder, Processes(at, commands, f"{len(at)} nodes") as processes:
         processes.ready()
         processes.go()
         return merge(work, processes.figures(work.length_s, tick))

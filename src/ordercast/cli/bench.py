@@ -18,6 +18,7 @@ from ordercast.bench.peers import PEERS
 from ordercast.bench.processes import RunFailed
 from ordercast.bench.report import machine, summarize, table
 from ordercast.bench.run import Work, places, run_group
+from ordercast.cli.bench_durable import OUTSTANDING, measure_durable
 from ordercast.cli.bench_peers import measure_peers, peer_name
 from ordercast.cli.bench_progress import progress
 from ordercast.errors import GroupError
@@ -41,6 +42,8 @@ examples:
   ordercast bench limit --durable /var/lib/orders --size 65536
   ordercast bench peers --size 64
   ordercast bench peers --peer corosync-udp --rate 1000
+  ordercast bench --engine corel --nodes 3 --data-dir /var/lib/orders
+  ordercast bench durable --data-dir /var/lib/orders
 
 The application reads every length and a byte of every message. --rate is messages a second of each node on a fixed
 schedule; latency counts from the time at which a message was due until each node has it. Rates are those of the
@@ -58,7 +61,13 @@ def add_parser(subparsers: Any) -> None:
         epilog=_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("what", nargs="?", choices=("group", "limit", "peers"), default="group", metavar="limit|peers")
+    parser.add_argument(
+        "what",
+        nargs="?",
+        choices=("group", "limit", "peers", "durable"),
+        default="group",
+        metavar="limit|peers|durable",
+    )
     parser.add_argument("--engine", default="totem", help="default: %(default)s")
     parser.add_argument("--nodes", type=_count(NODES_MAX), default=4, metavar="N", help="default: %(default)s")
     parser.add_argument(
@@ -88,6 +97,10 @@ def add_parser(subparsers: Any) -> None:
         metavar="NAME",
         help="peers: this one only, or these",
     )
+    parser.add_argument(
+        "--outstanding", type=_count(1_000_000), default=OUTSTANDING, metavar="N",
+        help="durable: writes of all members that may wait for their acknowledgement (%(default)s)",
+    )  # fmt: skip
     parser.add_argument("--packet", type=_count(65_000), metavar="BYTES", help="limit: size of a packet")
     parser.add_argument("--durable", type=Path, metavar="DIR", help="limit: appends to this disk, each made durable")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -132,6 +145,8 @@ def run(args: argparse.Namespace) -> int:
             return _limit(args)
         if args.what == "peers":
             return _peers(args)
+        if args.what == "durable":
+            return _durable(args)
         return _group(args)
     except (HostsError, GroupError, _Refused) as error:
         print(f"ordercast bench: {error}", file=sys.stderr)
@@ -155,7 +170,15 @@ def _work(args: argparse.Namespace) -> Work:
         raise _Refused("--loss and --single-packets need --hosts netns")
     if args.rate and args.size < _TIMED_BYTES_MIN:
         raise _Refused(f"with --rate a message carries its time: --size is at least {_TIMED_BYTES_MIN}")
-    check_options("bench", engine=args.engine, networks=["127.0.0.1"] * args.networks, replication=args.replication)
+    if args.data_dir is not None and not args.data_dir.is_dir():
+        raise _Refused(f"{args.data_dir} is no directory")
+    check_options(
+        "bench",
+        engine=args.engine,
+        data_dir=args.data_dir,
+        networks=["127.0.0.1"] * args.networks,
+        replication=args.replication,
+    )
     return Work(
         engine=args.engine,
         nodes=args.nodes,
@@ -189,6 +212,12 @@ def _group(args: argparse.Namespace) -> int:
     rows = [_row(f"{number}", each) for number, each in enumerate(result["runs"], 1)]
     print(table(columns, [*rows, _row("median", result)] if len(rows) > 1 else rows))
     return 0
+
+
+def _durable(args: argparse.Namespace) -> int:
+    if args.data_dir is None or not os.access(args.data_dir, os.W_OK | os.X_OK):
+        raise _Refused("durable needs --data-dir, a directory on the disk that is to be measured")
+    return measure_durable(args)
 
 
 def _peers(args: argparse.Namespace) -> int:
