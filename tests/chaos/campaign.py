@@ -16,12 +16,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tests.net.hosts import Hosts, make_hosts
 
 from ordercast.check import check_trace
 
+WHOLE = ("operational", "primary")
+"""States of a member whose group is one, in which what it sends is delivered."""
 QUIET_S = 60.0
 """How long the group may take to be one again once all faults are over."""
 _MEMBER = Path(__file__).with_name("member.py")
@@ -41,20 +43,22 @@ class Member:
         self.lives = 0
         self.stopped = False
         self._spawn = spawn
+        self._script = str(options.get("script", _MEMBER))
         self._options = {key: options[key] for key in ("group", "key")} | {
             "name": name,
             "address": address,
             "data_dir": str(self.data_dir),
         }
+        self._options |= options.get("more", {})
         self._seed = options["seed"]
         self.start()
 
     def start(self) -> None:
         self.lives += 1
-        options = self._options | {"seed": f"{self._seed} {self.name} {self.lives}"}
+        options = self._options | {"seed": f"{self._seed} {self.name} {self.lives}", "life": self.lives}
         with (self.data_dir.parent / f"{self.name}.err").open("a") as errors:
             self.process = self._spawn(
-                [str(_MEMBER), json.dumps(options)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
+                [self._script, json.dumps(options)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
             )
 
     def tell(self, order: str) -> None:
@@ -75,8 +79,10 @@ class Member:
         return said
 
     def _gone(self) -> None:
-        errors = (self.data_dir.parent / f"{self.name}.err").read_text()[-2000:]
-        raise Failure(f"{self.name} has ended or does not answer (status {self.process.poll()}): {errors}")
+        raise Failure(f"{self.name} has ended or does not answer (status {self.process.poll()}): {self.last_errors()}")
+
+    def last_errors(self) -> str:
+        return (self.data_dir.parent / f"{self.name}.err").read_text()[-2000:]
 
     def kill(self) -> None:
         self.process.kill()
@@ -99,6 +105,9 @@ class Member:
 class Round:
     """Faults for `seconds`, quiet, verdict. Without hosts all processes share loopback and the network stays whole."""
 
+    options: ClassVar[dict[str, Any]] = {}
+    """Of the members, beside those that all have."""
+
     def __init__(self, seed: int, directory: Path, seconds: float, *, nodes: int = 5, hosts: Hosts | None = None):
         self.seed = seed
         self.directory = directory
@@ -111,7 +120,7 @@ class Round:
             "group": f"chaos-{os.getpid()}-{seed}",
             "key": self.rng.randbytes(32).hex(),
             "seed": seed,
-        }
+        } | self.options
         self.members = [
             Member(
                 f"n{at}",
@@ -138,9 +147,7 @@ class Round:
     # Faults
 
     def _fail_at_random(self) -> None:
-        faults: list[Callable[[], None]] = [self._kill, self._kill, self._suspend, self._suspend]
-        if self.hosts is not None:
-            faults += [self._lose, self._cut, self._partition, self._partition, self._heal, self._heal]
+        faults = self._kinds()
         until = time.monotonic() + self.seconds
         # Each kind at least once, in any order; then whatever comes.
         first = self.rng.sample(faults, len(faults))
@@ -156,6 +163,13 @@ class Round:
                     member.go_on()
                 if member.process.poll() is not None and self.rng.random() < 0.6:
                     self._restart(member)
+
+    def _kinds(self) -> list[Callable[[], None]]:
+        """What happens, some of it more often."""
+        faults: list[Callable[[], None]] = [self._kill, self._kill, self._suspend, self._suspend]
+        if self.hosts is not None:
+            faults += [self._lose, self._cut, self._partition, self._partition, self._heal, self._heal]
+        return faults
 
     def _kill(self) -> None:
         self.rng.choice(self.members).kill()
@@ -204,7 +218,7 @@ class Round:
         while True:
             said = self._ask("status")
             names = [member.name for member in self.members]
-            whole = all(each["members"] == names and each["state"] == "operational" for each in said)
+            whole = all(each["members"] == names and each["state"] in WHOLE for each in said)
             if whole and len({each["view"] for each in said}) == 1:
                 return
             if time.monotonic() > until:

@@ -1,0 +1,237 @@
+"""A round of chaos for a durable group, judged by what stands in the logs and by what was acknowledged.
+
+Faults: kill -9 of one member, of two and of all; suspension, partitions and cuts; a disk that is full; a byte flipped
+in the middle of a log, which is refused, and repaired from another member. When all is quiet every log holds the same
+messages, each acknowledged one at its offset, and what was green at any crash is where it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+from tests.chaos.campaign import QUIET_S, Failure, Member, Round
+from tests.chaos.durable_member import CORRUPT, FAILED
+
+from ordercast.errors import GroupError
+from ordercast.log import LogReader
+
+SMALL_DISK_BYTES = 256 * 2**20
+_SCRIPT = Path(__file__).with_name("durable_member.py")
+_SOURCES = Path(__file__).resolve().parents[2] / "src"
+
+
+class DurableRound(Round):
+    """With a small disk, a mounted tmpfs, of the last member's own where root runs it."""
+
+    options: ClassVar[dict[str, Any]] = {"script": _SCRIPT, "more": {"founders": 5}}
+
+    def __init__(self, seed: int, directory: Path, seconds: float, *, small_disk: bool, **more: Any) -> None:
+        self.green_at_crashes: list[tuple[str, int, str]] = []
+        """Whose log, how many green messages it had, and their digest."""
+        self.small_disk = small_disk
+        super().__init__(seed, directory, seconds, **more)
+
+    def _kinds(self) -> list[Callable[[], None]]:
+        faults: list[Callable[[], None]] = [self._kill, self._kill_two, self._kill_all, self._suspend, self._corrupt]
+        if self.small_disk:
+            faults.append(self._fill_disk)
+        if self.hosts is not None:
+            faults += [self._lose, self._cut, self._partition, self._partition, self._heal, self._heal]
+        return faults
+
+    def _end(self, *members: Member) -> None:
+        for member in members:
+            member.kill()
+        for member in members:
+            self._note_green(member)
+
+    def _note_green(self, member: Member) -> None:
+        with contextlib.suppress(GroupError):  # a log without a segment, or one that has just been damaged
+            reader = LogReader(member.data_dir)
+            self.green_at_crashes.append((member.name, reader.end, digests(reader, [reader.end])[0]))
+
+    def _kill(self) -> None:
+        self._end(self.rng.choice(self.members))
+
+    def _kill_two(self) -> None:
+        self._end(*self.rng.sample(self.members, 2))
+
+    def _kill_all(self) -> None:
+        self._end(*self.members)
+
+    def _fill_disk(self) -> None:
+        """The member finds its disk full, says so and ends; what it has acknowledged stays."""
+        member = self.members[-1]
+        if member.process.poll() is not None:
+            self._restart(member)
+        if member.stopped:
+            member.go_on()
+        ballast = member.data_dir / "ballast"
+        try:
+            with ballast.open("wb") as file:
+                free = os.statvfs(member.data_dir)
+                os.posix_fallocate(file.fileno(), 0, max(1, free.f_bavail * free.f_frsize))
+            try:
+                status = member.process.wait(QUIET_S)
+            except subprocess.TimeoutExpired:
+                raise Failure(f"{member.name} goes on though its disk is full") from None
+            if status != FAILED or "No space left on device" not in member.last_errors():
+                member._gone()
+        finally:
+            ballast.unlink(missing_ok=True)
+        self._end(member)
+
+    def _corrupt(self) -> None:
+        """Damage is refused with its place, nothing is cut off, and another member's log mends it."""
+        member = self.rng.choice(self.members)
+        self._end(member)
+        try:
+            reader = LogReader(member.data_dir)
+        except GroupError:
+            return
+        places = [(base, at) for base in reader._bases for at in reader._segment(base).index.places]
+        places = places[: len(places) // 2]
+        donors = [other for other in self.members if other is not member and log_end(other) >= reader.end]
+        if not places or not donors:
+            return
+        base, at = self.rng.choice(places)
+        last = base == reader._bases[-1]
+        path = reader._segment(base).path
+        before = bytearray(path.read_bytes())
+        before[at + self.rng.randrange(64, 100)] ^= 1 << self.rng.randrange(8)
+        path.write_bytes(before)
+        found = command("verify", member.data_dir)
+        if found.returncode != 1 or f"damaged at byte {at}" not in found.stdout:
+            raise Failure(f"byte {at} of {path} is damaged, and verify says: {found}")
+        if last:
+            member.start()
+            status = member.process.wait(QUIET_S)
+            if status != CORRUPT or f"damaged at byte {at}" not in member.last_errors():
+                raise Failure(f"byte {at} of {path} is damaged, and the member says: {member.last_errors()}")
+            member.kill()
+        if path.read_bytes() != bytes(before):
+            raise Failure(f"a damaged segment was changed: {path}")
+        done = command("repair", member.data_dir, "--from-log", self.rng.choice(donors).data_dir)
+        if done.returncode or command("verify", member.data_dir).returncode:
+            raise Failure(f"{path} is not repaired: {done}")
+        self._restart(member)
+
+    def _restart(self, member: Member) -> None:
+        if member.process.poll() not in (-9, FAILED, CORRUPT):
+            member._gone()
+        member.kill()
+        member.start()
+
+    def _quiet(self) -> None:
+        self._wait_whole("after the faults")
+        self._ask("quiet")
+        until = time.monotonic() + QUIET_S
+        while True:
+            said = self._ask("status")
+            # The line in the log follows the one in memory within moments.
+            lines = {each["green"] for each in said} | {log_end(member) for member in self.members}
+            if not any(each["waiting"] for each in said) and len(lines) == 1:
+                return
+            if time.monotonic() > until:
+                raise Failure(f"the logs do not become one though the network is whole: {said}")
+            time.sleep(0.1)
+
+    def _check(self) -> dict[str, Any]:
+        first = LogReader(self.members[0].data_dir)
+        marks = [list(marks_of(LogReader(member.data_dir))) for member in self.members]
+        for member, theirs in zip(self.members, marks, strict=True):
+            if theirs != marks[0]:
+                at = next((n for n, pair in enumerate(zip(theirs, marks[0], strict=False)) if pair[0] != pair[1]), -1)
+                where = f"part at {at}" if at >= 0 else f"end at {len(theirs)} and {len(marks[0])}"
+                raise self._failed(f"the logs of {member.name} and {self.members[0].name} {where}")
+            if [*LogReader(member.data_dir).verify()]:
+                raise self._failed(f"the log of {member.name} is damaged")
+        counts: dict[str, int] = {}
+        for offset, mark in enumerate(marks[0]):
+            life, number = mark.rsplit(" ", 1)
+            if int(number) != counts.get(life, 0) + 1:
+                raise self._failed(f"at {offset} stands number {number} of life {life}, after {counts.get(life, 0)}")
+            counts[life] = int(number)
+        acked = 0
+        for member in self.members:
+            for line in member.data_dir.with_suffix(".acked").read_text().splitlines():
+                offset_text, _, mark = line.partition(" ")
+                acked += 1
+                if marks[0][int(offset_text)] != mark.rstrip(":"):
+                    raise self._failed(
+                        f"{mark} was acknowledged at {offset_text}, where {marks[0][int(offset_text)]} is"
+                    )
+        ends = sorted({end for _, end, _ in self.green_at_crashes})
+        expected = dict(zip(ends, digests(first, ends), strict=True))
+        for name, end, digest in self.green_at_crashes:
+            if expected[end] != digest:
+                raise self._failed(f"what was green at {name} up to {end} when it crashed is not what it is now")
+        return {
+            "seed": self.seed,
+            "faults": dict(self.faults),
+            "lives": sum(member.lives for member in self.members),
+            "messages": len(marks[0]),
+            "acknowledged": acked,
+            "crashes_compared": len(self.green_at_crashes),
+            "segments": len(first._bases),
+        }
+
+    def _failed(self, what: str) -> Failure:
+        return Failure(f"seed {self.seed}: {what} (logs in {self.directory}, faults {dict(self.faults)})")
+
+
+def marks_of(reader: LogReader) -> Iterator[str]:
+    """What each ordered message says of itself; changes of the declared group say nothing."""
+    for batch in reader.read(reader.earliest):
+        for data in batch:
+            yield bytes(data).partition(b":")[0].decode()
+
+
+def digests(reader: LogReader, ends: list[int]) -> list[str]:
+    """Of the first so many messages, for each of `ends`, which grow."""
+    found, digest, at = [], hashlib.sha256(), 0
+    for end in ends:
+        for batch in reader.read(at, end):
+            for data in batch:
+                digest.update(len(data).to_bytes(4, "little") + data)
+        at = end
+        found.append(digest.hexdigest())
+    return found
+
+
+def log_end(member: Member) -> int:
+    try:
+        return LogReader(member.data_dir).end
+    except GroupError:
+        return -1
+
+
+def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(_SOURCES)}
+    return subprocess.run(
+        [sys.executable, "-m", "ordercast", "log", *map(str, arguments)],
+        env=environment, capture_output=True, text=True, timeout=QUIET_S, check=False,
+    )  # fmt: skip
+
+
+@contextlib.contextmanager
+def small_disk(directory: Path, use: bool) -> Iterator[bool]:
+    """A file system of its own for the last member's data_dir, if it can be mounted; tells whether it is."""
+    path = directory / "n4"
+    path.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={SMALL_DISK_BYTES}", "tmpfs", str(path)]
+    if not use or subprocess.run(mount, capture_output=True, check=False).returncode:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        subprocess.run(["umount", "-l", str(path)], check=True)
