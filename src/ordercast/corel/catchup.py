@@ -20,6 +20,9 @@ from ordercast.engine.contract import Restored
 from ordercast.wire.chunk import Buffer, Chunk
 from ordercast.wire.ids import NodeId
 
+RETRANSMISSIONS = 4
+"""What a Catchup message holds, in messages of a retransmission: each waits for a read, a rotation and a sync."""
+
 
 def forget(s: State) -> None:
     s.pupils.clear()
@@ -160,7 +163,7 @@ def send_more(s: State) -> None:
         return
     if s.catch_at < s.journal.durable_green:
         s.catching = True
-        recovery.fetch(s, s.catch_at, partial(fetched, s, s.round))
+        recovery.fetch(s, s.catch_at, partial(fetched, s, s.round), RETRANSMISSIONS)
 
 
 def fetched(s: State, round_: object, start: int, chunks: Sequence[Buffer]) -> None:

@@ -51,10 +51,11 @@ def send_priority(s: State, plan: Plan, position: int) -> None:
         send_items(s, plan, position, [(item.stream, item.last, item.raw) for item in s.mq.before(plan.yellow)], True)
 
 
-def fetch(s: State, position: int, then: partial[None]) -> None:
+def fetch(s: State, position: int, then: partial[None], messages: int = 1) -> None:
+    """Reads what so many messages of a retransmission hold."""
     assert position < s.journal.durable_green, "what is read from the log is on disk"
     s.fetches[s.next_fetch] = then
-    s.effects.append(Fetch(s.next_fetch, position, s.config.retransmit_bytes))
+    s.effects.append(Fetch(s.next_fetch, position, messages * s.config.retransmit_bytes))
     s.next_fetch += 1
 
 

@@ -74,7 +74,7 @@ class CorelConfig:
     """A member that misses more ordered messages is brought up beside the group, which goes on."""
     retransmit_bytes: int = 128 * 2**10
     """What one message of a retransmission or of bringing up holds, about."""
-    catchup_outstanding: int = 3
+    catchup_outstanding: int = 6
     """Messages of bringing up that may be on their way."""
     traced: bool = False
     """Whether what the engine below does is shown to the host, for traces."""
