@@ -8,9 +8,10 @@ for a slow reader, and nothing is skipped.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import sub
 from pathlib import Path
@@ -23,6 +24,7 @@ from ordercast.engine.contract import (
     Component,
     DurableEngine,
     Engine,
+    GroupChange,
     NetworkedEngine,
     Ordered,
     Progress,
@@ -39,6 +41,8 @@ from ordercast.net.log_disk import LogDisk
 from ordercast.stream import Done, Gap, Reader, Stream, StreamEnd, cost_of
 from ordercast.wire.chunk import Chunk
 from ordercast.wire.ids import NO_NODE, NodeId, Service
+from ordercast.wire.layout import WireError
+from ordercast.wire.totem import check_name
 
 UNREAD_BYTES_MAX = 32 * 2**20
 """Bytes of messages that wait for the application before the rest is left to be read from the log."""
@@ -46,7 +50,18 @@ UNREAD_BYTES_MAX = 32 * 2**20
 NEVER_FOUNDS = 2**31
 """More founders than any group has: a member that only joins."""
 
-__all__ = ["Durable", "Retention", "change_submission", "open_durable"]
+WEIGHT_MAX = 1000
+"""Of a member of the declared group."""
+
+__all__ = [
+    "Durable",
+    "Retention",
+    "change_submission",
+    "check_change",
+    "check_retention",
+    "open_durable",
+    "parse_change",
+]
 
 
 class DurableStream(Stream):
@@ -257,6 +272,12 @@ class Retention(NamedTuple):
         return LogRetention(self.max_bytes, age_us, snapshot if self.snapshots else None)
 
 
+def check_retention(retention: Retention) -> None:
+    for what, limit in (("bytes", retention.max_bytes), ("seconds", retention.max_age_s)):
+        if limit is not None and not 0 <= limit < math.inf:
+            raise GroupError(f"what is kept of the log is a number of {what}, not {limit}")
+
+
 @dataclass
 class Durable:
     """A member's log, the layer that orders by it, and what the application sees of both."""
@@ -326,6 +347,28 @@ def open_durable(
     limits = None if retention is None else retention.limits(None)
     disk = LogDisk(writer, directory, limits)
     return Durable(layer, disk, stream, DurableReader(stream, directory, latest=start == "latest"), retention)
+
+
+def check_change(change: GroupChange) -> None:
+    """Refuses a change of the declared group that no member could carry out."""
+    if not change.add and not change.remove:
+        raise GroupError("a change of the declared group adds or removes somebody")
+    for name in (*change.add, *change.remove):
+        try:
+            check_name(name)
+        except WireError as error:
+            raise GroupError(str(error)) from None
+    for name, weight in change.add.items():
+        if type(weight) is not int or not 1 <= weight <= WEIGHT_MAX:
+            raise GroupError(f"the weight of {name} is a number from 1 to {WEIGHT_MAX}, not {weight!r}")
+
+
+def parse_change(request: Mapping[str, object]) -> GroupChange:
+    """What `ordercast members` asks for."""
+    add, remove = request.get("add", {}), request.get("remove", [])
+    if not isinstance(add, dict) or not isinstance(remove, list) or not all(isinstance(name, str) for name in remove):
+        raise GroupError("a change of the declared group that cannot be read")
+    return GroupChange(add, tuple(remove))
 
 
 def replay_from(start: int | str | None, earliest: int, green: int) -> int:

@@ -97,6 +97,10 @@ class _Bridge:
             if not self.member.leaving:
                 self.member.driver.stop(GroupError("the event loop was closed before the group was left"))
 
+    def call(self, function: Callable[[], None]) -> None:
+        """Runs a function of another thread where the application's own calls run."""
+        self._loop.call_soon_threadsafe(function)
+
     def _on_change(self) -> None:
         self._scheduled = False
         self.member.settle()
@@ -169,6 +173,7 @@ class Group:
         member = Member(self._options)
         bridge = self._bridge = _Bridge(member, asyncio.get_running_loop())
         member.stream.wake = bridge.wake
+        member.in_face = bridge.call
         member.start()
         try:
             while not member.found():

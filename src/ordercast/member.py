@@ -11,10 +11,12 @@ import time
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 
-from ordercast.durable import Durable, change_submission, open_durable
+from ordercast.durable import Durable, change_submission, check_change, open_durable, parse_change
 from ordercast.engine.contract import Engine, GroupChange, NetworkedEngine, Submission
 from ordercast.engine.totem import Phase, Totem, TotemConfig
 from ordercast.errors import AuthError, DeliveryUncertain, GroupError, MessageTooLarge, NotMember, NotPrimary
@@ -77,6 +79,8 @@ class Member:
         self.leaving = False
         self.error_shown = False
         """The application has been told what ended the group."""
+        self.in_face: Callable[[Callable[[], None]], None] = lambda function: function()
+        """Runs a function of another thread where the application's calls run; the face sets it."""
         self._pledges: deque[Pledge] = deque()
         self._stack: list[UdpNetwork | Storage | Recorder | LogDisk] = []
         self._presence: Presence | None = None
@@ -272,6 +276,7 @@ class Member:
     def propose(self, change: GroupChange) -> Pledge:
         """Multicasts a change of the declared group, one message among this process's own."""
         durable = self._durable("the declared group")
+        check_change(change)
         self._refuse_if_gone()
         if not durable.stream.primary:
             raise NotPrimary("the declared group is changed in its primary component, which this process is not in")
@@ -373,6 +378,8 @@ class Member:
         """What commands on this machine ask for, in the thread of the presence."""
         if request is None:
             return self.status()
+        if request.get("do") == "change-group":
+            return self._change_group(request)
         if request.get("do") != "rotate-key":
             return {"error": f"this member cannot do {request.get('do')!r}"}
         if self.options.key is None:
@@ -381,6 +388,25 @@ class Member:
             self.driver.rotate(load_key(base64.b64decode(str(request.get("key")))))
         except ValueError as error:  # GroupKeyError among them
             return {"error": str(error)}
+        return {"name": self.options.name}
+
+    def _change_group(self, request: Request) -> Mapping[str, object]:
+        """The books belong to the application's side, so it is done there; one that is busy does it later."""
+        asked: Future[None] = Future()
+
+        def propose() -> None:
+            try:
+                self.propose(parse_change(request))
+                asked.set_result(None)
+            except GroupError as error:
+                asked.set_exception(error)
+
+        self.in_face(propose)
+        with suppress(TimeoutError):
+            try:
+                asked.result(STOP_PATIENCE_S)
+            except GroupError as error:
+                return {"error": str(error)}
         return {"name": self.options.name}
 
     def _status_of_networks(self) -> list[dict[str, object]]:

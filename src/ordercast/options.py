@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, TypedDict
 
-from ordercast.durable import Retention
+from ordercast.durable import Retention, check_retention
 from ordercast.errors import AuthError, GroupError
 from ordercast.net.addresses import is_loopback, parse_local, split_peers
 from ordercast.redundancy import parse_replication
@@ -114,6 +114,8 @@ def check_options(
     _check_engine(engine, data_dir, {"start": start, "founders": founders, "retention": retention})
     if founders is not None and founders < 0:
         raise GroupError(f"founders is a number of members, or 0, not {founders}")
+    if retention is not None:
+        check_retention(retention)
     if trace and data_dir is None:
         raise GroupError("a trace is written under data_dir, which is not given")
     if min_members < 1:

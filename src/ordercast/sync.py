@@ -52,6 +52,11 @@ class _Bridge:
             self.member.settle()
             self.changed.notify_all()
 
+    def call(self, function: Callable[[], None]) -> None:
+        """Runs a function of another thread where the application's own calls run."""
+        with self.changed:
+            function()
+
     def until(self, condition: Callable[[], bool], timeout_s: float | None = None) -> bool:
         with self.changed:
             return self.changed.wait_for(condition, timeout_s)
@@ -119,6 +124,7 @@ class Group:
         self._member = member = Member(options)
         self._bridge = bridge = _Bridge(member)
         member.stream.wake = bridge.wake
+        member.in_face = bridge.call
         member.start()
         try:
             while not member.found():

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from ordercast import __version__
-from ordercast.cli import bench, check, demo, keygen, log, pipe, rotate_key, sim, spark, status
+from ordercast.cli import bench, check, demo, keygen, log, members, pipe, rotate_key, sim, spark, status
 
 RESERVED = ("web",)
 """Names that the command line keeps for what is not built yet. They are refused, not stubbed."""
@@ -28,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"ordercast {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for module in (demo, pipe, status, bench, sim, check, log, keygen, rotate_key, spark):
+    for module in (demo, pipe, status, bench, sim, check, log, members, keygen, rotate_key, spark):
         module.add_parser(commands)
     return top
 

@@ -17,6 +17,7 @@ import threading
 import warnings
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from json.encoder import encode_basestring
 from queue import Empty, SimpleQueue
 from types import FrameType
@@ -24,6 +25,8 @@ from typing import Any, NamedTuple
 
 from ordercast import sync
 from ordercast.cli.jsonl import columns, encode, field
+from ordercast.cli.pipe_states import States
+from ordercast.durable import Retention
 from ordercast.errors import DeliveryUncertain, GroupError, MessageTooLarge
 from ordercast.events import Batch, BatchEvent, Message, NetworkFault, NetworkRepaired, Snapshot, TransitionalView, View
 from ordercast.member import MESSAGE_BYTES_MAX
@@ -95,6 +98,15 @@ def add_parser(subparsers: Any) -> None:
         type=int,
         help="corel: N members found the group (default --members); 0: none, join",
     )
+    parser.add_argument(
+        "--states", action="store_true", help="corel: print how far the own lines have come, received, stable, ordered"
+    )
+    parser.add_argument(
+        "--keep-bytes", metavar="N", type=int, help="corel: remove the oldest segments of the log beyond N bytes"
+    )
+    parser.add_argument(
+        "--keep-hours", metavar="H", type=float, help="corel: remove segments whose messages are all older than H hours"
+    )
     parser.add_argument("--follow", action="store_true", help="stay at the end of the input")
     parser.set_defaults(run=run)
 
@@ -151,6 +163,9 @@ class _Pipe:
         self.stopping = threading.Event()
         self.tickets: deque[tuple[sync.SyncTicket, int]] = deque()
         """Of the lines on their way, with their number."""
+        self.states = States(self._emit) if args.states else None
+        self.output = threading.Lock()
+        """Held while lines are written."""
         self.uncertain = 0
         """Lines of which it cannot be told whether all members got them."""
 
@@ -179,6 +194,8 @@ class _Pipe:
 
     def _join(self) -> sync.Group:
         args = self.args
+        if args.states and args.engine != "corel":
+            raise GroupError("--states belongs to the engine 'corel'")
         if sys.stderr.isatty() and args.members > 1:
             print(f"ordercast pipe: waiting for {args.members} members of {args.group}", file=sys.stderr)
         return sync.join(
@@ -195,7 +212,15 @@ class _Pipe:
             min_members=args.members,
             start=args.start,
             founders=args.founders,
+            retention=self._retention(),
         )
+
+    def _retention(self) -> Retention | None:
+        """What is kept of the log; by default all of it."""
+        args = self.args
+        if args.keep_bytes is None and args.keep_hours is None:
+            return None
+        return Retention(args.keep_bytes, None if args.keep_hours is None else args.keep_hours * 3600)
 
     def _run(self, group: sync.Group) -> int:
         for work in (self._write, self._read):
@@ -217,6 +242,8 @@ class _Pipe:
             except Empty:
                 return _fail("nobody reads the output: events are lost", 1)
             if later.what == "drained":
+                if self.states is not None:
+                    self.states.finish(OUTPUT_WAIT_S)
                 break
             if later.what == "signal":
                 wait_s = OUTPUT_WAIT_S
@@ -233,7 +260,10 @@ class _Pipe:
     def _read(self, group: sync.Group) -> None:
         try:
             for lines in self._blocks():
-                self.tickets.append((group.send_many(lines, self.args.service), len(lines)))
+                ticket = group.send_many(lines, self.args.service)
+                self.tickets.append((ticket, len(lines)))
+                if self.states is not None:
+                    self.states.follow(ticket, len(lines))
                 self._collect(wait=False)
             self._collect(wait=True)
         except (OSError, ValueError, MessageTooLarge) as error:
@@ -282,6 +312,10 @@ class _Pipe:
 
     # The output
 
+    def _emit(self, lines: bytes) -> None:
+        with suppress(OSError), self.output:  # the thread of the events says what is wrong with the output
+            _write_all(sys.stdout.fileno(), lines)
+
     def _write(self, group: sync.Group) -> None:
         output = sys.stdout.fileno()
         broken = False
@@ -290,7 +324,8 @@ class _Pipe:
                 if broken:
                     continue  # what is delivered is still taken, so that nobody waits for this member
                 try:
-                    _write_all(output, render(event))
+                    with self.output:
+                        _write_all(output, render(event))
                 except OSError as error:
                     broken = True
                     quiet = isinstance(error, BrokenPipeError)

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ordercast.net import presence
+from ordercast.net.presence import ask_patiently, members_of
 from ordercast.wire.keys import GroupKey, GroupKeyError, load_key
 
 _EXAMPLE = """\
@@ -57,10 +57,10 @@ def run(args: argparse.Namespace) -> int:
         return _refuse(f"{args.file}: {error}")
     if not args.wait >= 0:
         return _refuse(f"--wait is a number of seconds, not {args.wait}")
-    members = _members(args.group)
+    members = members_of(args.group)
     for path, status in members.items():
         if key.id not in status["keys"]:
-            answer = _ask(path, {"do": "rotate-key", "key": base64.b64encode(text).decode()})
+            answer = ask_patiently(path, {"do": "rotate-key", "key": base64.b64encode(text).decode()})
             if answer and "error" in answer:
                 return _refuse(f"{status['name']}: {answer['error']}")
     done, waiting = _wait(args.group, key, args.wait) if members else (False, {})
@@ -71,25 +71,12 @@ def run(args: argparse.Namespace) -> int:
     return 0 if done else 1
 
 
-def _members(group: str) -> dict[Path, Status]:
-    """The members of the group on this machine, by their sockets."""
-    found = {path: _ask(path) for path in presence.sockets()}
-    return {path: status for path, status in found.items() if status is not None and status.get("group") == group}
-
-
-def _ask(path: Path, request: presence.Request | None = None) -> Status | None:
-    try:
-        return presence.ask(path, request)
-    except OSError:
-        return None
-
-
 def _wait(group: str, key: GroupKey, seconds: float) -> tuple[bool, dict[str, list[str]]]:
     """Whether all members here have done it in time, and for whom each of the others waits."""
     until = time.monotonic() + seconds
     shown = ""
     while True:
-        members = _members(group).values()
+        members = members_of(group).values()
         waiting = {
             str(status["name"]): (status["key_change"] or {}).get("waits_for", [])
             for status in members

@@ -30,7 +30,9 @@ def add_parser(subparsers: Any) -> None:
         "status",
         help="members, views, links and rates of the groups on this machine",
         description="Asks every member that runs on this machine (for this user; root asks all) for its view, its "
-        "links and its counters, and half a second later again for its rates.",
+        "links and its counters, and half a second later again for its rates. Of members of durable groups "
+        "a second table shows the lines of the log (messages before 'green' have their place for good, those before "
+        "'end' are here), and how many messages each member of the component has not acknowledged yet.",
         epilog=_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -129,12 +131,32 @@ def _print(members: list[Status]) -> None:
             where = f"; not on this machine: {', '.join(elsewhere)}" if elsewhere else ""
             print(f"  view {view}: {len(everyone)} members: {', '.join(everyone)}{where}")
         _print_table(here)
+        durable = [member for member in here if member["log"] is not None]
+        if durable:
+            _print_logs(durable)
     for member in filter(_silent, members):
         print(f"process {member['pid']}: {member['error']}")
 
 
+def _print_logs(members: Iterable[Status]) -> None:
+    """How far the order is known at each member of a durable group, and what the others are behind it."""
+    rows: list[tuple[str, ...]] = [
+        ("log of", "component", "earliest", "green", "yellow", "end", "on disk", "own waiting", "lag")
+    ]
+    for member in members:
+        log = member["log"]
+        component = f"primary {log['primary']}" if log["primary"] else f"not primary, {log['phase']}"
+        lag = ", ".join(f"{name} {behind}" for name, behind in sorted(log["lag"].items()))
+        numbers = [log["earliest"], log["green"], log["yellow"], log["end"], log["durable"]]
+        waiting = member["submitted"] - log["own"]["ordered"]
+        rows.append((member["name"], component, *map(str, numbers), str(waiting), lag or "-"))
+    _print_rows(rows)
+
+
 def _print_table(members: Iterable[Status]) -> None:
-    rows = [("member", "pid", "state", "view", "views", "sent/s", "delivered/s", "MB/s", "queued", "unread", "link")]
+    rows: list[tuple[str, ...]] = [
+        ("member", "pid", "state", "view", "views", "sent/s", "delivered/s", "MB/s", "queued", "unread", "link")
+    ]
     for member in members:
         rates = member["rates"]
         rows.append(
@@ -152,6 +174,10 @@ def _print_table(members: Iterable[Status]) -> None:
                 ", ".join(map(_link, member["networks"])),
             )
         )
+    _print_rows(rows)
+
+
+def _print_rows(rows: list[tuple[str, ...]]) -> None:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("    " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

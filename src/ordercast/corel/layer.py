@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import cast
@@ -285,16 +286,15 @@ class Corel:
     def _lag(self) -> dict[str, int]:
         """Messages that each member has not acknowledged, or as a pupil has not been sent."""
         s = self._s
+        # Asked in another thread than the layer's: copies are made in one step.
+        end, tail, placed, pupils = s.mq.end, list(s.mq.tail), list(s.placed), dict(s.pupils)
+        first = end - sum(item.count for item in tail)
         lag = {}
         for member in s.members:
-            place = s.acks.get(member, 0)
-            covered = s.mq.end - sum(item.count for item in s.mq.tail)
-            for at, end in s.placed:
-                if at > place:
-                    break
-                covered = end
-            lag[str(member)] = s.mq.end - covered
-        lag.update({str(name): max(0, s.mq.green - position) for name, position in s.pupils.items()})
+            known = bisect_right(placed, s.acks.get(member, 0), key=lambda each: each[0])
+            covered = placed[known - 1][1] if known else first
+            lag[str(member)] = max(0, end - covered)
+        lag.update({str(name): max(0, s.mq.green - position) for name, position in pupils.items()})
         return lag
 
     def status(self) -> dict[str, object]:

@@ -128,6 +128,7 @@ class LogWriter:
         self._file = self.files.open(name)
         raw = self._file.read(0, self._file.size)
         found = scan(raw, base, name)
+        self._refuse_another_s(found.meta, name)
         index, sound = found.index, found.sound
         self._index, self.vector = index, dict(found.meta.vector)
         cut = 0
@@ -149,6 +150,12 @@ class LogWriter:
         return Recovered(
             self._bases[0], index.end, index.green, index.yellow, self._state, dict(self.vector), tail, cut
         )
+
+    def _refuse_another_s(self, meta: Meta, where: str) -> None:
+        """A member that took another one's log for its own would acknowledge what it does not have."""
+        for what, mine, its in (("group", self.group, meta.group), ("member", self.member, meta.member)):
+            if mine and its and mine != its:
+                raise GroupError(f"{where}: the log of {what} {its!r}, not of {mine!r}")
 
     def _check_seals(self) -> None:
         """Every segment but the last must end with a seal that leads to the next."""

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 _SUFFIX = ".member"
 _DIRECTORY_VARIABLE = "ORDERCAST_RUNTIME_DIR"
@@ -159,6 +160,20 @@ def ask(path: Path, request: Request | None = None) -> dict[str, object] | None:
     except ValueError:
         return None  # it left while it answered
     return answer if isinstance(answer, dict) else None
+
+
+def members_of(group: str) -> dict[Path, dict[str, Any]]:
+    """The members of a group on this machine that answer, by their sockets."""
+    found = {path: ask_patiently(path) for path in sockets()}
+    return {path: status for path, status in found.items() if status is not None and status.get("group") == group}
+
+
+def ask_patiently(path: Path, request: Request | None = None) -> dict[str, Any] | None:
+    """The same for who looks again later: None also of a member that does not answer."""
+    try:
+        return ask(path, request)
+    except OSError:
+        return None
 
 
 def _read_all(connection: socket.socket, bytes_max: int) -> bytes:
