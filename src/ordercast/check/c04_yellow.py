@@ -22,6 +22,7 @@ from ordercast.check.corel_model import (
     END,
     GREEN,
     LEAVE,
+    LEFT,
     ORDER,
     PRIMARY,
     QUEUE,
@@ -78,7 +79,7 @@ def _ordered(model: CorelModel, node: CorelNode, lines: dict[int, _Line]) -> dic
         elif kind == PRIMARY:
             primary = model.primaries[subject]
             number = None if primary.learned else primary.number
-        elif kind in _BOUNDARIES or kind == WIPED:
+        elif kind in _BOUNDARIES or kind in (WIPED, LEFT):
             number = None
     return marks
 

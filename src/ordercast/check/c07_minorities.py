@@ -13,6 +13,7 @@ from ordercast.check.corel_model import (
     END,
     GREEN,
     GROUP,
+    LEFT,
     ORDER,
     PRIMARY,
     RECOVER,
@@ -43,6 +44,8 @@ class _End:
                 self.conf, self.primary = at, NOBODY
             elif kind == PRIMARY:
                 self.primary = at
+            elif kind == LEFT:
+                self.primary = NOBODY
             elif kind == GROUP:
                 self.group = at
             elif kind == WIPED:

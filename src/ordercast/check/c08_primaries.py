@@ -4,9 +4,10 @@ Violated when
 
 - two `primary` events have one number and different members;
 - the members of an established one hold no majority, by weight, of the declared group of the node that establishes it
-  (its last `group` event before, else its first), and are no majority of the last primary component before it either,
-  which is what dynamic voting asks for (of a half, the one with the first of the heaviest members is a majority);
-- a node establishes one with a number that is not above those of which it knows, unless it repeats the event;
+  (its last `group` event before, else its first), and are no majority of the last primary component before it that
+  anybody speaks of either, which is what dynamic voting asks for (of a half, the one with the first of the heaviest
+  members is a majority);
+- a node establishes one with a number below one of which it knows;
 - a node that is alive at the end, and a member of an established one, has established one with a lower number and has
   installed no regular configuration since, although the other was established in another configuration. A member of
   the lower one alone may not know yet that it is over, and gaps in the numbers are legal.
@@ -19,6 +20,7 @@ from ordercast.check.corel_model import (
     CONF,
     END,
     GROUP,
+    LEFT,
     PRIMARY,
     RECOVER,
     WIPED,
@@ -53,8 +55,8 @@ def _memberships(model: CorelModel) -> Evidence | None:
 
 
 def _majorities(model: CorelModel) -> Evidence | None:
-    established = {primary.number: set(primary.members) for primary in model.primaries if not primary.learned}
-    numbers = sorted(established)
+    known = {primary.number: set(primary.members) for primary in model.primaries}
+    numbers = sorted(known)
     before = dict(zip(numbers[1:], numbers, strict=False))
     for node in model.nodes:
         groups = [at for at, kind, _, _ in node.program() if kind == GROUP]
@@ -65,7 +67,7 @@ def _majorities(model: CorelModel) -> Evidence | None:
             elif kind == PRIMARY and not model.primaries[subject].learned and group != NOBODY:
                 number, members = model.primaries[subject].number, set(model.primaries[subject].members)
                 weights = model.groups[node.subjects[group]].weights
-                last = established.get(before.get(number, NOBODY), set())
+                last = known.get(before.get(number, NOBODY), set())
                 if _majority(weights, members) or (last and _of_last(last, weights, members)):
                     continue
                 return [
@@ -98,9 +100,7 @@ def _growth(model: CorelModel) -> Evidence | None:
                 continue
             known = None if highest is None else model.primaries[node.subjects[highest]]
             primary = model.primaries[subject]
-            if known is not None and highest is not None and not primary.learned and primary.number <= known.number:
-                if primary.number == known.number and not known.learned:
-                    continue
+            if known is not None and highest is not None and not primary.learned and primary.number < known.number:
                 return [model.say(node.index, highest), model.say(node.index, at)]
             if known is None or primary.number > known.number:
                 highest = at
@@ -135,7 +135,7 @@ def _stays_in(model: CorelModel, node: CorelNode) -> int | None:
         return None
     held: int | None = None
     for at, kind, subject, _ in node.program():
-        if kind in (CONF, RECOVER, WIPED):
+        if kind in (CONF, RECOVER, WIPED, LEFT):
             held = None
         elif kind == PRIMARY:
             held = None if model.primaries[subject].learned else at

@@ -31,7 +31,7 @@ from ordercast.check.events import (
 from ordercast.check.model import NOBODY, Model
 
 QUEUE, ORDER, RED, YELLOW, GREEN, DURABLE, ACKNOWLEDGED = range(7)
-PRIMARY, GROUP, CONF, RECOVER, LEAVE, END, CLOSE, WIPED, RESTORED = range(7, 16)
+PRIMARY, GROUP, CONF, RECOVER, LEAVE, END, CLOSE, WIPED, RESTORED, LEFT, COMMITTED = range(7, 18)
 _OF_MESSAGE: dict[type, int] = {Queue: QUEUE, Order: ORDER, Durable: DURABLE, Acknowledged: ACKNOWLEDGED}
 _COLOURS = {"red": RED, "yellow": YELLOW, "green": GREEN}
 _ENDINGS: dict[type, int] = {Recover: RECOVER, Leave: LEAVE, End: END, Close: CLOSE}
@@ -40,6 +40,10 @@ WIPED_EVENT = "x-wiped"
 """Says that the node's disk was lost: what it does from here on is another process with the same name."""
 RESTORED_EVENT = "x-restored"
 """Says that the node's queue begins anew, at the place that it names."""
+LEFT_EVENT = "x-left"
+"""Says that the node has left its primary component without leaving the configuration."""
+COMMITTED_EVENT = "x-committed"
+"""Says that the node has committed to a primary component, which others may build on if it is never established."""
 
 
 CorelEvent = tuple[int, int, int, int]
@@ -134,11 +138,21 @@ class CorelModel:
             self.groups.append(Declared(dict(zip(event.members, weights, strict=True))))
         elif type(event) in _ENDINGS:
             of.add(_ENDINGS[type(event)], 0, 0, event.step)
-        elif isinstance(event, Extra) and event.event == WIPED_EVENT:
-            of.add(WIPED, 0, 0, event.step)
-        elif isinstance(event, Extra) and event.event == RESTORED_EVENT and type(event.pos) is int and event.pos >= 0:
-            of.add(RESTORED, 0, event.pos, event.step)
+        elif isinstance(event, Extra):
+            self._extra(of, event)
         return None
+
+    def _extra(self, of: CorelNode, event: Extra) -> None:
+        """What is not as expected is another engine's own event."""
+        if event.event == WIPED_EVENT:
+            of.add(WIPED, 0, 0, event.step)
+        elif event.event == LEFT_EVENT:
+            of.add(LEFT, 0, 0, event.step)
+        elif event.event == RESTORED_EVENT and type(event.pos) is int and event.pos >= 0:
+            of.add(RESTORED, 0, event.pos, event.step)
+        elif event.event == COMMITTED_EVENT and type(event.number) is int and isinstance(event.members, list | tuple):
+            of.add(COMMITTED, len(self.primaries), 0, event.step)
+            self.primaries.append(Established(event.number, tuple(map(str, event.members)), True))
 
     def _message(self, name: str) -> int:
         number = self.ids.get(name)
@@ -178,7 +192,8 @@ class CorelModel:
             return f"{where}the declared group is {braces(self.groups[subject].weights)}"
         if kind == CONF:
             return f"{where}installs regular {self.confs[subject].name} {braces(self.confs[subject].members)}"
-        return where + ("recovers", "leave", "end", "close", "has lost its disk", "begins anew")[kind - RECOVER]
+        plain = "recovers", "leave", "end", "close", "has lost its disk", "begins anew", "leaves", "commits"
+        return where + plain[kind - RECOVER]
 
     def say_sent(self, message: int) -> str:
         sender = self.nodes[self.sender[message]].name

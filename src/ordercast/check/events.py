@@ -123,14 +123,17 @@ class Reject(Struct, tag_field="event", tag="reject", gc=False):
 class Extra(Struct, gc=False):
     """An event whose name begins with `x-`: its node and step are checked, the rest is the engine's own.
 
-    Two are listened to. `x-wiped`: the node's disk was lost. `x-restored` with a `pos`: its queue begins anew there,
-    with a snapshot of what was ordered before.
+    Some are listened to. `x-wiped`: the node's disk was lost. `x-restored` with a `pos`: its queue begins anew there,
+    with a snapshot of what was ordered before. `x-left`: it is in no primary component any more, though in the same
+    configuration. `x-committed` with `number` and `members`: a primary component that it may not come to establish.
     """
 
     node: str
     step: int
     event: str
     pos: Any = UNSET
+    number: Any = UNSET
+    members: Any = UNSET
 
 
 Event = (

@@ -29,7 +29,10 @@ def begin(s: State, plan: Plan) -> None:
 
 
 def new_primary(s: State, plan: Plan) -> Primary:
-    """Those who take part and are of the declared group, before or after the changes that are in the queue."""
+    """Those who take part and are of the declared group, before or after the changes that are in the queue.
+
+    All who have voted are among them: a removed member stays for one primary component more.
+    """
     if plan.founds:
         members = dict.fromkeys(map(str, plan.active), 1)
         return Primary(plan.number, weights(members), weights(members))
@@ -37,7 +40,7 @@ def new_primary(s: State, plan: Plan) -> Primary:
     for item in s.mq.tail:
         if item.change:
             group = regular.changed(group, item)
-    eligible = {**dict(plan.max_committed.group), **group}
+    eligible = {**dict(plan.max_committed.group), **plan.group, **group}
     members = {str(name): eligible[name] for name in plan.active if name in eligible}
     return Primary(plan.number, weights(members), weights(group))
 
@@ -71,6 +74,8 @@ def commit_if_all_attempted(s: State, plan: Plan) -> None:
         record.group = dict(record.last_committed_primary.group)
     s.mq.yellow = s.mq.end
     s.write_lines()
+    primary = record.last_committed_primary
+    s.report("primary", "committed", number=primary.number, members=[name for name, _ in primary.members])
     s.journal.after(partial(send_phase, s, s.round, MessageKind.COMMIT, plan.number))
 
 

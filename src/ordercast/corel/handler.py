@@ -21,6 +21,9 @@ def configuration_changed(s: State) -> None:
 
 def regroup_received(s: State) -> None:
     """The handler runs again in this configuration, for the sake of a member that can take part now, or no more."""
+    if s.primary_component_bit:
+        primary = s.record.last_committed_primary
+        s.report("primary", "left", number=primary.number, members=[name for name, _ in primary.members])
     begin_round(s, Round(s.round.view, s.round.epoch + 1), Reason.REGROUP)
 
 

@@ -91,7 +91,8 @@ def make_plan(states: Mapping[NodeId, StateMessage], rules: Rules) -> Plan | Non
     vectors = [states[name].vector for name in active]
     highest = {stream: max(vector.get(stream, 0) for vector in vectors) for stream in streams}
     attempts = [attempt for name in active for attempt in states[name].attempts if attempt.number > committed.number]
-    voters = {name for name in active if states[name].last_attempted_primary}
+    # Who votes is a member of what is established, so that it remembers the attempt: not who was removed meanwhile.
+    voters = {name for name in active if states[name].last_attempted_primary and name in eligible}
     founds = not founding and may_found(active, rules.founders, attempts)
     return Plan(
         committed,

@@ -201,7 +201,13 @@ class CorelLog(NodeLog):
         super().reported(report)
         if report.what not in ("primary", "group"):
             return
-        if report.reason == "learned":
+        if report.reason == "left":
+            self.extra("x-left")
+        elif report.reason == "committed":
+            number, members = report.detail["number"], report.detail["members"]
+            self.step += 1
+            self.events.append(cast(Event, Extra(self.node, self.step, "x-committed", number=number, members=members)))
+        elif report.reason == "learned":
             self._learned.append(report)
         else:
             self._primary_or_group(report)
