@@ -87,7 +87,8 @@ def test_evidence_of_the_deviations_exists() -> None:
         assert name in tests, name
     for beginning in re.findall(r"`(test_\w+)\*`", page):
         assert any(name.startswith(beginning) for name in tests), beginning
-    mutants = set(re.findall(r'_mutant\(\s*"([\w-]+)"', (ROOT / "tests/mutation/mutants.py").read_text()))
+    made = "".join(path.read_text() for path in (ROOT / "tests/mutation").glob("*mutants.py"))
+    mutants = set(re.findall(r'_mutant\(\s*"([\w-]+)"', made))
     scenarios = {path.stem for path in (PACKAGE / "sim/scenarios").glob("*.txt")}
     for kind, known in (("mutant", mutants), ("scenario", scenarios)):
         for names in re.findall(rf"\b{kind}s? ((?:`[\w-]+`(?:,\s+|\s+and\s+)?)+)", page):

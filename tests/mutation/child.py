@@ -8,7 +8,7 @@ from pathlib import Path
 from time import process_time
 
 from . import patch
-from .mutants import Mutant
+from .mutant import Mutant
 
 EVENTS_MAX = 2_000_000
 """Several times what the longest run of a sound engine takes: a mutant that makes a storm is caught sooner."""
@@ -34,12 +34,12 @@ def judge(mutant: Mutant, seeds: Iterable[int], *, scenarios: bool) -> Verdict:
     world.EVENTS_MAX = EVENTS_MAX
     began = process_time()
     if mutant.scenario is None:
-        found = _first_seed(seeds)
+        found = _first_seed(mutant.engine, seeds)
         where = f"seed {found[0]}" if found else ""
     else:
         found = _scenario(mutant.scenario)
         where = f"scenario {mutant.scenario}"
-    if found is None and scenarios and mutant.scenario is None:
+    if found is None and scenarios and mutant.scenario is None and mutant.engine == "totem":
         for path in sorted(SCENARIOS.glob("*.txt")):
             found = _scenario(path.stem)
             if found is not None:
@@ -51,11 +51,11 @@ def judge(mutant: Mutant, seeds: Iterable[int], *, scenarios: bool) -> Verdict:
     return Verdict(mutant.name, found[1], where, seconds, found[2])
 
 
-def _first_seed(seeds: Iterable[int]) -> tuple[int, str, str] | None:
+def _first_seed(engine: str, seeds: Iterable[int]) -> tuple[int, str, str] | None:
     from ordercast.sim import run_seed
 
     for seed in seeds:
-        violations = run_seed("totem", seed).violations
+        violations = run_seed(engine, seed).violations
         if violations:
             return seed, "+".join(sorted({found.property for found in violations})), "\n".join(violations[0].evidence)
     return None

@@ -1,29 +1,10 @@
-"""The deliberate faults. Each replaces text of the engine that stands there exactly once."""
+"""The deliberate faults. Each replaces text that stands in its module exactly once. Those of corel are in a file of
+their own."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-
-class Edit(NamedTuple):
-    """In `module` of `ordercast.engine.totem`, `old` becomes `new`."""
-
-    module: str
-    old: str
-    new: str
-
-
-class Mutant(NamedTuple):
-    """One fault: what it is called, what it breaks, how it is made.
-
-    `scenario` names the script that shows a fault which costs time alone, or harm that ends with the fault in the
-    network, so that no property of a finished trace can speak of it. Without it random seeds have to show the fault.
-    """
-
-    name: str
-    breaks: str
-    edits: tuple[Edit, ...]
-    scenario: str | None = None
+from .corel_mutants import COREL_MUTANTS
+from .mutant import Edit, Mutant
 
 
 def _mutant(name: str, breaks: str, *edits: tuple[str, str, str], scenario: str | None = None) -> Mutant:
@@ -576,5 +557,5 @@ _ACCELERATION = (
     ),
 )
 
-MUTANTS = _ORDER + _RECOVERY + _MEMBERSHIP + _ENDURANCE + _ACCELERATION
+MUTANTS = _ORDER + _RECOVERY + _MEMBERSHIP + _ENDURANCE + _ACCELERATION + COREL_MUTANTS
 BY_NAME = {mutant.name: mutant for mutant in MUTANTS}

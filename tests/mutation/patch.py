@@ -9,10 +9,9 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from .mutants import Edit, Mutant
+from .mutant import Edit, Mutant
 
-PACKAGE = "ordercast.engine.totem"
-SOURCES = Path(__file__).parents[2] / "src" / Path(*PACKAGE.split("."))
+SOURCES = Path(__file__).parents[2] / "src"
 
 
 class EditError(Exception):
@@ -31,22 +30,23 @@ def edited(source: str, edits: Sequence[Edit]) -> str:
 def mutated_sources(mutant: Mutant) -> dict[str, str]:
     """The new text of every module that the mutant changes."""
     modules = dict.fromkeys(edit.module for edit in mutant.edits)
+    folder = SOURCES.joinpath(*mutant.package.split("."))
     return {
-        module: edited((SOURCES / f"{module}.py").read_text(), [edit for edit in mutant.edits if edit.module == module])
+        module: edited((folder / f"{module}.py").read_text(), [edit for edit in mutant.edits if edit.module == module])
         for module in modules
     }
 
 
 def install(mutant: Mutant) -> None:
     """From here on an import of the engine gives the mutant."""
-    if PACKAGE in sys.modules:
+    if mutant.package in sys.modules:
         raise RuntimeError("the engine has been imported already")
-    sys.meta_path.insert(0, _Finder(mutated_sources(mutant)))
+    sys.meta_path.insert(0, _Finder(mutant.package, mutated_sources(mutant)))
 
 
 class _Finder(MetaPathFinder):
-    def __init__(self, sources: dict[str, str]) -> None:
-        self.sources = {f"{PACKAGE}.{module}": source for module, source in sources.items()}
+    def __init__(self, package: str, sources: dict[str, str]) -> None:
+        self.sources = {f"{package}.{module}": source for module, source in sources.items()}
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -28,6 +28,7 @@ def test_a_mutant_fits_the_engine(mutant: Mutant) -> None:
         ("token-held-for-ever", "0:5", "liveness"),
         ("obligations-forgotten", "0", "E11"),
         ("two-first-tokens", "0", "E13"),
+        ("corel-acknowledged-before-durable", "0:2", "C4"),
     ],
 )
 def test_a_mutant_is_caught(name: str, seeds: str, caught_by: str) -> None:

@@ -1,0 +1,307 @@
+"""The deliberate faults in the layer of corel. Seeds of `ordercast sim --engine corel` have to show each."""
+
+from __future__ import annotations
+
+from .mutant import Edit, Mutant
+
+COREL = "ordercast.corel"
+
+
+def _mutant(name: str, breaks: str, *edits: tuple[str, str, str]) -> Mutant:
+    return Mutant(name, breaks, tuple(Edit(*edit) for edit in edits), package=COREL, engine="corel")
+
+
+_AFTER = "    s.journal.after(partial(send_phase, s, s.round, MessageKind.{0}, plan.number))\n"
+_AT_ONCE = "    send_phase(s, s.round, MessageKind.{0}, plan.number)\n"
+_HEARD = (
+    "    record.heard = max(record.heard, plan.max_committed.number)\n    record.last_committed_primary = Primary()\n"
+)
+_VOTERS = "if states[name].last_attempted_primary and name in eligible}"
+
+_COLOURS = (
+    _mutant(
+        "corel-ordered-by-one-acknowledgement",
+        "Order Rule 1 waits for the first member of PM instead of the last.",
+        (
+            "regular",
+            "everywhere = min(s.acks.get(member, 0) for member in s.members)",
+            "everywhere = max(s.acks.get(member, 0) for member in s.members)",
+        ),
+    ),
+    _mutant(
+        "corel-ordered-by-a-majority",
+        "Order Rule 1 waits for a majority of PM only.",
+        (
+            "regular",
+            "everywhere = min(s.acks.get(member, 0) for member in s.members)",
+            "everywhere = sorted(s.acks.get(member, 0) for member in s.members)[(len(s.members) - 1) // 2]",
+        ),
+    ),
+    _mutant(
+        "corel-acknowledged-before-durable",
+        "An acknowledgement covers what is in the queue and not on the disk yet.",
+        (
+            "regular",
+            "s.acked_place = max(s.acked_place, s.journal.durable_place)",
+            "s.acked_place = max(s.acked_place, s.journal.place)",
+        ),
+    ),
+    _mutant(
+        "corel-reported-before-durable",
+        "The application is told of messages that are not on this member's disk.",
+        ("regular", "    durable = s.journal.durable_end\n", "    durable = s.journal.end\n"),
+    ),
+    _mutant(
+        "corel-yellow-in-transition",
+        "What is delivered in the transitional configuration is marked yellow (K4).",
+        ("regular", "if s.primary_component_bit and not s.transitional:", "if s.primary_component_bit:"),
+    ),
+    _mutant(
+        "corel-never-yellow",
+        "Messages in a primary component stay red until they are green.",
+        ("regular", "if s.primary_component_bit and not s.transitional:", "if s.left and not s.transitional:"),
+        ("regular", "position = min(position, s.mq.yellow)", "position = min(position, s.mq.end)"),
+    ),
+    _mutant(
+        "corel-acknowledgements-of-any-round",
+        "An acknowledgement that was sent in an earlier round counts in this one.",
+        (
+            "layer",
+            "        if head.round == s.round:\n            regular.acknowledged",
+            "        if head.ack:\n            regular.acknowledged",
+        ),
+    ),
+    _mutant(
+        "corel-no-acknowledgement-alone",
+        "Acknowledgements ride on messages only, so an idle group does not order (erratum 18).",
+        (
+            "regular",
+            "        s.ack_at = s.now + s.config.ack_delay_us\n",
+            "        s.ack_at = s.now + 10**4 * s.config.ack_delay_us\n",
+        ),
+    ),
+)
+
+_QUEUE = (
+    _mutant(
+        "corel-gaps-in-streams",
+        "A message enters the queue though one of its sender's before it is missing.",
+        ("regular", "    if not mq.follows(item):\n", "    if item.last <= mq.last.get(item.stream, 0):\n"),
+    ),
+    _mutant(
+        "corel-life-not-renewed",
+        "A member numbers its messages after a restart like those of its life before.",
+        ("layer", "else record.life + 1) % LIVES_MAX", "else record.life) % LIVES_MAX"),
+    ),
+    _mutant(
+        "corel-lost-messages-not-sent-again",
+        "Messages that the handler dropped are not multicast again by their sender.",
+        ("regular", "    if s.lost_own:\n", "    if s.lost_own and s.left:\n"),
+    ),
+    _mutant(
+        "corel-buffered-messages-forgotten",
+        "Regular messages that arrived while the handler ran are thrown away when it ends.",
+        ("recovery", "        regular.insert(s, item, place)\n", "        regular.drop(s, item)\n"),
+    ),
+    _mutant(
+        "corel-messages-during-the-recovery",
+        "Regular messages enter the queue while the recovery runs.",
+        (
+            "regular",
+            "    if s.phase in REGULAR:\n        insert(s, item, place)\n    elif s.phase",
+            "    if s.phase not in (Phase.PASSIVE, Phase.EXCHANGE):\n        insert(s, item, place)\n    elif s.phase",
+        ),
+    ),
+)
+
+_RECOVERY = (
+    _mutant(
+        "corel-state-not-durable",
+        "A State message tells of what is not on the disk yet.",
+        ("handler", "    s.journal.after(partial(send_state, s, round_))\n", "    send_state(s, round_)\n"),
+    ),
+    _mutant(
+        "corel-yellow-line-of-the-furthest",
+        "Step 3 takes the highest yellow line of the representatives instead of the lowest.",
+        (
+            "plan",
+            "yellow = max(green, min(states[name].yellow for name in representatives))",
+            "yellow = max(green, max(states[name].yellow for name in representatives))",
+        ),
+    ),
+    _mutant(
+        "corel-yellow-line-forgotten",
+        "Step 3 lets all yellow messages turn red.",
+        (
+            "plan",
+            "yellow = max(green, min(states[name].yellow for name in representatives))",
+            "yellow = max(green, *(states[name].green for name in representatives))",
+        ),
+    ),
+    _mutant(
+        "corel-anybody-represents",
+        "Members that know of an older primary component only speak for the component too.",
+        (
+            "plan",
+            "if states[name].last_committed_primary.number == committed.number)",
+            "if states[name].last_committed_primary.number >= committed.number - 1)",
+        ),
+    ),
+    _mutant(
+        "corel-own-order-first",
+        "Step 6 puts the messages of other components in front of the representative's.",
+        ("recovery", "rewrite(s, green, [*following, *rest])", "rewrite(s, green, [*rest, *following])"),
+    ),
+    _mutant(
+        "corel-retransmission-rule-ignored",
+        "Members retransmit without waiting for what stands before (Figure 4).",
+        (
+            "recovery",
+            "            s.to_send.append((item, plan.responsible[item.stream] == s.name))\n",
+            "            s.to_send.extend([(item, True)] if plan.responsible[item.stream] == s.name else [])\n",
+        ),
+    ),
+    _mutant(
+        "corel-reds-not-sorted",
+        "Concurrent red messages stay in the order in which each member has them.",
+        ("recovery", "    ordered = sorted(reds, key=by_ts)\n", "    ordered = reds\n"),
+    ),
+    _mutant(
+        "corel-primary-not-learned",
+        "Step 6 does not note the representative's last committed primary component.",
+        ("recovery", "    record.last_committed_primary = plan.max_committed\n", ""),
+    ),
+    _mutant(
+        "corel-group-of-the-pupil",
+        "Who was brought up believes the declared group that it has counted together itself.",
+        ("recovery", "    record.group = dict(message.group)\n", ""),
+        ("catchup", "    record.group = dict(plan.group)\n", ""),
+    ),
+)
+
+_PRIMARY = (
+    _mutant(
+        "corel-half-is-a-majority",
+        "Half of the declared group may become primary.",
+        (
+            "quorum",
+            "in voters) > sum(group.values())",
+            "in voters) >= sum(group.values())",
+        ),
+    ),
+    _mutant(
+        "corel-both-halves-are-subquorums",
+        "Under dynamic voting both halves of the last primary component may become the next.",
+        ("quorum", "    return first[0] in voters\n", "    return bool(first[0])\n"),
+    ),
+    _mutant(
+        "corel-attempts-forgotten",
+        "Attempts, to which others may have committed, do not count for the next primary component.",
+        ("plan", "quorum([committed, *attempts], voters", "quorum([committed], voters"),
+    ),
+    _mutant(
+        "corel-members-without-memory-vote",
+        "A member whose disk was lost counts towards a majority.",
+        ("plan", _VOTERS, "if name in eligible}"),
+    ),
+    _mutant(
+        "corel-removed-members-vote",
+        "A member that will not be in the next primary component votes for it.",
+        ("plan", _VOTERS, "if states[name].last_attempted_primary}"),
+    ),
+    _mutant(
+        "corel-founded-by-some",
+        "Half of the founders found the group.",
+        ("quorum", "return len(members) >= founders and", "return len(members) >= founders // 2 and"),
+    ),
+    _mutant(
+        "corel-attempt-not-awaited",
+        "A member commits as soon as somebody has attempted.",
+        (
+            "establish",
+            "if s.phase is not Phase.ATTEMPT or not s.attempted.issuperset(s.members):",
+            "if s.phase is not Phase.ATTEMPT:",
+        ),
+    ),
+    _mutant(
+        "corel-commit-not-awaited",
+        "A member establishes the primary component as soon as somebody has committed.",
+        (
+            "establish",
+            "if s.phase is not Phase.COMMIT or not s.committed.issuperset(s.members):",
+            "if s.phase is not Phase.COMMIT:",
+        ),
+    ),
+    _mutant(
+        "corel-attempt-not-durable",
+        "The attempt is announced before it is on the disk.",
+        ("establish", _AFTER.format("ATTEMPT"), _AT_ONCE.format("ATTEMPT")),
+    ),
+    _mutant(
+        "corel-commit-not-durable",
+        "The commitment is announced before it is on the disk.",
+        ("establish", _AFTER.format("COMMIT"), _AT_ONCE.format("COMMIT")),
+    ),
+    _mutant(
+        "corel-commit-marks-nothing",
+        "Committing does not mark the messages yellow.",
+        ("establish", "    s.mq.yellow = s.mq.end\n", ""),
+    ),
+    _mutant(
+        "corel-number-again",
+        "New_Primary is not above the numbers that were attempted.",
+        (
+            "plan",
+            "    return max(state.last_attempted_primary, state.last_committed_primary.number, state.heard)\n",
+            "    return max(state.last_committed_primary.number, state.heard)\n",
+        ),
+    ),
+)
+
+_EXTENSIONS = (
+    _mutant(
+        "corel-pupil-votes",
+        "A member that is brought up keeps its vote and forgets of what it has heard (K7).",
+        ("catchup", _HEARD, ""),
+    ),
+    _mutant(
+        "corel-pupil-forgets-yellow",
+        "A member that is brought up forgets its yellow marks.",
+        ("catchup", "    record.group = dict(plan.group)\n", "    s.mq.yellow = s.mq.green\n"),
+    ),
+    _mutant(
+        "corel-pupils-not-served",
+        "The donor never reads its log for those who are behind.",
+        ("catchup", "    if s.catch_at < s.journal.durable_green:\n", "    if s.catch_at < 0:\n"),
+    ),
+    _mutant(
+        "corel-everyone-without-word",
+        "Order without a primary: messages with a lower TS may still come from somebody.",
+        ("everyone", "        if item.change or item.ts.number >= passed:\n", "        if item.change:\n"),
+    ),
+    _mutant(
+        "corel-everyone-that-is-known",
+        "Order without a primary: members of whom nothing is known do not count.",
+        (
+            "everyone",
+            "    if not group or any(name not in s.known for name in group):\n",
+            "    if not group or not any(name in s.known for name in group):\n",
+        ),
+        (
+            "everyone",
+            "[s.known[name] for name in sorted(group)]",
+            "[s.known[name] for name in sorted(group) if name in s.known]",
+        ),
+    ),
+    _mutant(
+        "corel-group-never-follows",
+        "After an ordered change of the group the primary component stays as it is.",
+        (
+            "regular",
+            "    if s.name == min(s.members) and not s.regroup_sent:\n",
+            "    if s.left and not s.regroup_sent:\n",
+        ),
+    ),
+)
+
+COREL_MUTANTS = _COLOURS + _QUEUE + _RECOVERY + _PRIMARY + _EXTENSIONS

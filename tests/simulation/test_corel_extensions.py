@@ -1,0 +1,148 @@
+"""What corel does beyond its paper's algorithm: weights, changes of the group, lost disks, snapshots."""
+
+from __future__ import annotations
+
+from corel_world import durable, founded, node, ordered, run, settled, until
+from ordercast.check.events import Extra
+from ordercast.corel import Phase
+from ordercast.sim.world import World
+
+FAR = 0.9
+"""Seconds within which a partition has been noticed, and whoever may has become primary."""
+
+
+def phase(world: World, name: str) -> Phase:
+    return node(world, name).corel.state.phase
+
+
+def group(world: World, name: str) -> dict[str, int]:
+    return node(world, name).corel.state.record.group
+
+
+def members(world: World, name: str) -> list[str]:
+    state = node(world, name).corel.state
+    return [member for member, _ in state.record.last_committed_primary.members]
+
+
+def test_weights_decide_which_side_is_primary() -> None:
+    world = founded(3)
+    run(world, "propose add n1 3 at n2", seconds=0.5)
+    assert [group(world, one.name)["n1"] for one in durable(world)] == [3, 3, 3]
+    run(world, "partition n1 | n2 n3", seconds=FAR)
+    assert phase(world, "n1") is Phase.PRIMARY
+    assert phase(world, "n2") is phase(world, "n3") is Phase.COMPONENT
+    settled(world)
+
+
+def test_a_change_of_the_group_is_ordered_like_a_message() -> None:
+    world = founded(3)
+    run(world, "send 1 n1", "propose remove n3 at n2", "send 1 n1", seconds=0.5)
+    orders = [ordered(world, name) for name in ("n1", "n2")]
+    assert orders[0] == orders[1]
+    assert sum("change" in name for name in orders[0]) == 1
+
+
+def test_a_member_that_is_removed_does_not_hold_up_the_others() -> None:
+    world = founded(3)
+    run(world, "propose remove n3 at n1", seconds=0.5)
+    assert members(world, "n1") == ["n1", "n2"]
+    run(world, "crash n3", seconds=FAR)
+    run(world, "send 1 n1", seconds=0.3)
+    assert ordered(world, "n1")[-1] == ordered(world, "n2")[-1] == "n1.1:1"
+    run(world, "restart n3", seconds=FAR)
+    assert phase(world, "n3") is Phase.PASSIVE
+    settled(world)
+
+
+def test_a_member_is_added_again_and_has_everything() -> None:
+    world = founded(3)
+    run(world, "propose remove n3 at n1", seconds=0.5)
+    run(world, "send 30 n1", seconds=0.5)
+    run(world, "propose add n3 1 at n2", seconds=FAR)
+    assert sorted(members(world, "n1")) == ["n1", "n2", "n3"]
+    assert ordered(world, "n3") == ordered(world, "n1")
+    settled(world)
+
+
+def test_two_of_five_go_on_once_the_others_have_been_removed() -> None:
+    world = founded(5)
+    for name in ("n5", "n4", "n3"):
+        run(world, f"propose remove {name} at n1", seconds=0.5)
+    run(world, "crash n3 n4 n5", seconds=FAR)
+    run(world, "send 1 n2", seconds=0.4)
+    assert ordered(world, "n1")[-1] == "n2.1:1"
+    settled(world)
+
+
+def test_who_was_removed_makes_no_second_primary_component_with_the_one_left() -> None:
+    """Under dynamic voting a removed member, which remembers nothing of what it votes for, has no vote."""
+    world = founded(3, "config dynamic_voting=1")
+    run(world, "partition n1 n2 | n3", seconds=FAR)
+    run(world, "propose remove n2 at n3", seconds=0.2)
+    run(world, "merge")
+    records = [one.corel.state.record for one in durable(world)]
+    until(world, lambda: all("n2" not in record.group for record in records))
+    assert "n2" in members(world, "n1")
+    run(world, "partition n1 n2 | n3", seconds=FAR)
+    run(world, "send 2 n1", seconds=0.4)
+    run(world, "partition n1 | n2 n3", seconds=FAR)
+    run(world, "send 2 n3", seconds=0.4)
+    assert phase(world, "n1") is not Phase.PRIMARY or phase(world, "n3") is not Phase.PRIMARY
+    settled(world)
+
+
+def test_a_lost_disk_is_brought_up_while_the_group_goes_on() -> None:
+    world = founded(3, "config lag_max=10")
+    run(world, "send 40 n1", "send 40 n2", seconds=1)
+    run(world, "crash n3", seconds=FAR)
+    run(world, "reinstall n3", seconds=0.1)
+    for _ in range(10):
+        run(world, "send 5 n1", seconds=0.1)
+    until(world, lambda: phase(world, "n3") is Phase.PRIMARY)
+    run(world, seconds=0.5)
+    assert node(world, "n3").corel.state.mq.green == node(world, "n1").corel.state.mq.green == 130
+    settled(world)
+
+
+def test_a_lost_disk_knows_the_declared_group_again() -> None:
+    """It must not count the changes of the group from nothing: the next primary component would be its idea of it."""
+    world = founded(3, "config lag_max=10")
+    run(world, "send 40 n1", "propose add n2 2 at n1", seconds=1)
+    run(world, "crash n3", seconds=FAR)
+    run(world, "reinstall n3", seconds=2)
+    assert group(world, "n3") == group(world, "n1") == {"n1": 1, "n2": 2, "n3": 1}
+    states = [one.corel.state.record.last_committed_primary for one in durable(world)]
+    assert states[0] == states[1] == states[2]
+    settled(world)
+
+
+def test_members_that_lost_their_disks_do_not_count_towards_a_majority() -> None:
+    world = founded(3)
+    run(world, "send 3 n1", seconds=0.3)
+    run(world, "crash n1 n2 n3", "reinstall n2 n3", seconds=FAR)
+    assert phase(world, "n2") is not Phase.PRIMARY
+    run(world, "restart n1", seconds=2)
+    assert ordered(world, "n1") == ["n1.1:1", "n1.1:2", "n1.1:3"]
+
+
+def test_a_new_disk_is_brought_up_from_a_snapshot() -> None:
+    world = founded(3, "config lag_max=10")
+    for _ in range(6):
+        run(world, "send 50 n1 size=200..300", seconds=0.5)
+    run(world, "snapshot *", "crash n3", seconds=FAR)
+    run(world, "reinstall n3", "send 5 n2", seconds=2)
+    restored = node(world, "n3").restored
+    assert restored is not None
+    assert restored.snapshot == b"state as of %d" % restored.offset
+    assert node(world, "n3").corel.status()["earliest"] == restored.offset == 300
+    assert any(isinstance(event, Extra) and event.event == "x-restored" for event in world.traces["n3"])
+
+
+def test_a_member_that_lags_keeps_its_own_messages() -> None:
+    world = founded(3, "config lag_max=3")
+    run(world, "partition n1 n2 | n3", seconds=FAR)
+    run(world, "send 20 n1", "send 2 n3", seconds=0.5)
+    run(world, "merge", seconds=2)
+    assert {"n3.1:1", "n3.1:2"} <= set(ordered(world, "n1"))
+    assert ordered(world, "n3") == ordered(world, "n1")
+    settled(world)
