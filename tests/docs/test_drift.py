@@ -6,8 +6,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import corel_table
 import pytest
 import state_table
+
+from ordercast.corel.messages import MessageKind
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -39,6 +42,18 @@ def test_state_event_table_is_the_engine_s() -> None:
     assert page == state_table.rewritten(page), "run: PYTHONPATH=src python tests/docs/state_table.py"
 
 
+def test_table_of_corel_is_the_layers() -> None:
+    page = corel_table.PAGE.read_text()
+    assert page == corel_table.rewritten(page), "run: PYTHONPATH=src python tests/docs/corel_table.py"
+
+
+def test_messages_of_corel_are_all_on_its_page() -> None:
+    named = {
+        name for row in rows(corel_table.PAGE, ("message", "source → target", "when")) for name in row[0].split(", ")
+    }
+    assert named == {kind.name for kind in MessageKind}
+
+
 def test_deviations_are_marked_in_the_code_and_argued_in_the_document() -> None:
     page = (DOCS / "deviations.md").read_text()
     entries = ENTRY.findall(page)
@@ -56,6 +71,15 @@ def test_deviations_of_the_redundant_ring_are_marked_and_argued() -> None:
     entries = set(re.findall(r"^### (R\d+)\. ", (DOCS / "deviations.md").read_text(), re.MULTILINE))
     text = "".join(path.read_text() for path in sources())
     assert set(re.findall(r"\bdeviation (R\d+)", text, re.IGNORECASE)) == entries
+
+
+def test_deviations_of_corel_are_marked_and_argued() -> None:
+    entries = re.findall(r"^### (K\d+)\. ", (DOCS / "deviations.md").read_text(), re.MULTILINE)
+    assert entries == [f"K{number + 1}" for number in range(len(entries))]
+    text = "".join(path.read_text() for path in sources())
+    assert set(re.findall(r"\bdeviation (K\d+)", text, re.IGNORECASE)) == set(entries)
+    for page in DOCS.rglob("*.md"):
+        assert set(re.findall(r"\bK\d+\b", page.read_text())) <= set(entries), page
 
 
 def test_deviations_named_anywhere_in_the_documents_exist() -> None:

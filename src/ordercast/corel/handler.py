@@ -20,7 +20,7 @@ def configuration_changed(s: State) -> None:
 
 
 def regroup_received(s: State) -> None:
-    """The handler runs again in this configuration, for the sake of a member that can take part now, or no more."""
+    """Deviation K9: the handler runs again in this configuration, for a member that can take part now, or no more."""
     if s.primary_component_bit:
         primary = s.record.last_committed_primary
         s.report("primary", "left", number=primary.number, members=[name for name, _ in primary.members])

@@ -57,6 +57,7 @@ class Corel:
         self.engine = engine
         self.config = config = config or CorelConfig()
         record = Record() if stored.state is None else decode_record(stored.state)
+        # Deviation K8: each start is another life, and numbers begin with it.
         record.life = (nonce if stored.state is None else record.life + 1) % LIVES_MAX
         mq = MessageQueue(
             stored.green,

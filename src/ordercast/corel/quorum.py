@@ -29,8 +29,8 @@ def subquorum(members: Weights, voters: Collection[str]) -> bool:
 def may_found(members: Collection[str], founders: int, attempts: Iterable[Primary]) -> bool:
     """Whether members that know of no primary component may establish the first one.
 
-    It takes all founders: a member with an empty disk may have been in a primary component and lost its memory. An
-    attempt that is not known to have failed is repeated with all its members.
+    Deviation K6. It takes all founders: a member with an empty disk may have been in a primary component and lost its
+    memory. An attempt that is not known to have failed is repeated with all its members.
     """
     attempted = {name for attempt in attempts for name, _ in attempt.members}
     return len(members) >= founders and attempted <= set(members)

@@ -19,7 +19,8 @@ from ordercast.wire.ids import NodeId
 from ordercast.wire.layout import Malformed, WireError
 
 BASE_PLACE = 1
-"""An acknowledgement of this place says: all of the recovery is on my disk."""
+"""An acknowledgement of this place says: all of the recovery is on my disk. Deviation K3: it stands for the original
+acknowledgements of all that was retransmitted."""
 _NUMBER_MASK = (1 << LIFE_SHIFT) - 1
 
 
@@ -148,6 +149,7 @@ def note_progress(s: State) -> Progress:
 def acknowledge_in_time(s: State) -> None:
     """What became durable is acknowledged by the next message, or alone after a short delay (erratum 18)."""
     if s.phase in REGULAR and s.journal.durable_place > s.acked_place and s.ack_at >= NEVER:
+        # Deviation K2.
         s.ack_at = s.now + s.config.ack_delay_us
 
 
