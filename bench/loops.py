@@ -1,4 +1,4 @@
-"""Which loop should serve a member's sockets: `python bench/loops.py [--seconds S] [--rounds N]`.
+"""Which loop should serve a member's sockets: `python bench/loops.py [WAY ...] [--seconds S] [--rounds N]`.
 
 Two processes pass a token to and fro over `UdpNetwork` on loopback; whoever has it broadcasts a train of 40 packets
 of 1,400 bytes first. One of them does that alone. The other is an application with an event loop, and its sockets are
@@ -56,10 +56,11 @@ def main() -> None:
         serve_application(way, application, UdpNetwork(group, "127.0.0.1"), float(seconds))
         return
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("ways", nargs="*", choices=[[], *WAYS], help="all by default")
     parser.add_argument("--seconds", type=float, default=3.0, help="the length of a run")
     parser.add_argument("--rounds", type=int, default=3, help="the medians of so many are printed")
     args = parser.parse_args()
-    ways = [way for way in WAYS if way != "uvloop" or find_spec("uvloop") is not None]
+    ways = [way for way in args.ways or WAYS if way != "uvloop" or find_spec("uvloop") is not None]
     found: dict[str, Any] = {"python": sys.version.split()[0], "seconds": args.seconds, "rounds": args.rounds}
     for way in ways:
         found[way] = {}
