@@ -52,11 +52,6 @@ _COLOURS = (
         ("regular", "    durable = s.journal.durable_end\n", "    durable = s.journal.end\n"),
     ),
     _mutant(
-        "corel-yellow-in-transition",
-        "What is delivered in the transitional configuration is marked yellow (K4).",
-        ("regular", "if s.primary_component_bit and not s.transitional:", "if s.primary_component_bit:"),
-    ),
-    _mutant(
         "corel-never-yellow",
         "Messages in a primary component stay red until they are green.",
         ("regular", "if s.primary_component_bit and not s.transitional:", "if s.left and not s.transitional:"),
@@ -97,20 +92,6 @@ _QUEUE = (
         "corel-lost-messages-not-sent-again",
         "Messages that the handler dropped are not multicast again by their sender.",
         ("regular", "    if s.lost_own:\n", "    if s.lost_own and s.left:\n"),
-    ),
-    _mutant(
-        "corel-buffered-messages-forgotten",
-        "Regular messages that arrived while the handler ran are thrown away when it ends.",
-        ("recovery", "        regular.insert(s, item, place)\n", "        regular.drop(s, item)\n"),
-    ),
-    _mutant(
-        "corel-messages-during-the-recovery",
-        "Regular messages enter the queue while the recovery runs.",
-        (
-            "regular",
-            "    if s.phase in REGULAR:\n        insert(s, item, place)\n    elif s.phase",
-            "    if s.phase not in (Phase.PASSIVE, Phase.EXCHANGE):\n        insert(s, item, place)\n    elif s.phase",
-        ),
     ),
 )
 

@@ -137,8 +137,9 @@ class CorelLog(NodeLog):
             self.step += 1
             self.events.append(Colour(self.node, self.step, self.queue[position], colour))
 
-    def appended(self, effects: Sequence[Append]) -> None:
-        """Entries of the log are durable."""
+    def appended(self, effects: Sequence[Append]) -> list[int]:
+        """Entries of the log are durable. Tells of which primary components the node has learned by them."""
+        learned: list[int] = []
         for effect in effects:
             changed: int | None = None
             if effect.base is not None:
@@ -164,6 +165,9 @@ class CorelLog(NodeLog):
                 self._move_yellow(line, changed)
             for report in self._entries.pop(effect.write_id, ()):
                 self._primary_or_group(report)
+                if report.what == "primary":
+                    learned.append(cast(int, report.detail["number"]))
+        return learned
 
     def entered(self, effect: Append) -> None:
         """An entry is on its way to the disk."""

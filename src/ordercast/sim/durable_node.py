@@ -118,7 +118,7 @@ class DurableNode(Node):
         elif isinstance(effect, Component):
             if effect.number:
                 self.world.progress_at = self.world.now
-                self.invariants.established(self, effect.number)
+                self.invariants.knows(self, effect.number)
         elif isinstance(effect, Fetch):
             self.world.push(self.world.now + FETCH_US, self._fetched, self.life, effect)
         else:
@@ -145,7 +145,8 @@ class DurableNode(Node):
             self.crash({"tear": "torn write", "fail": "failed write"}[fault])
             return
         done = self.log_disk.end_sync()
-        self.corel_log.appended(done)
+        for number in self.corel_log.appended(done):
+            self.invariants.knows(self, number)
         if self.log_disk.waiting:
             self._begin_sync()
         self._tell_written(done[-1].write_id)

@@ -1,8 +1,9 @@
 """The invariants of paper 003, §3.4, asserted while a simulated group runs.
 
-The simulator sees all members at once, so it can ask at every step what a trace shows only afterwards: the green
-prefixes agree, a green prefix never changes, and whoever knows of a primary component has all that was ordered in it,
-yellow or green, in the same order. A violation ends the run as an error of the engine.
+The simulator sees all members at once, so it can ask at every step what a trace shows only afterwards: each sender's
+messages stand in a queue in their order and without gaps, the green prefixes agree, a green prefix never changes, and
+whoever knows of a primary component has all that was ordered in it, yellow or green, in the same order. A violation
+ends the run as an error of the engine. Causes by other senders are C1's, in the trace.
 """
 
 from __future__ import annotations
@@ -49,24 +50,21 @@ class Invariants:
             number = state.record.last_committed_primary.number
             self.marked[number] = max(self.marked.get(number, 0), position)
 
-    def established(self, node: DurableNode, number: int) -> None:
-        """Yellow: what was ordered in an earlier primary component stands here, in its place."""
-        state = node.corel.state
-        known = max((line for other, line in self.marked.items() if other < number), default=0)
-        assert state.mq.yellow >= known, f"Yellow: up to {known} was ordered before primary component {number}"
-        for end, item in state.mq.ends():
-            if end > known:
-                break
-            self.agree(end, (item.stream, item.last))
+    def knows(self, node: DurableNode, number: int) -> None:
+        """Yellow and Causal, where a member has established a primary component or learned of it.
 
-    def learned(self, node: DurableNode, number: int) -> None:
-        state = node.corel.state
+        What was ordered in it, or before it, stands here in its place.
+        """
+        mq = node.corel.state.mq
         known = max((line for other, line in self.marked.items() if other <= number), default=0)
-        assert state.mq.yellow >= known, f"Yellow: up to {known} was ordered in primary component {number} or before"
-        for end, item in state.mq.ends():
-            if end > known:
-                break
-            self.agree(end, (item.stream, item.last))
+        assert mq.yellow >= known, f"Yellow: up to {known} was ordered in primary component {number} or before"
+        last: dict[str, int] = {}
+        for end, item in mq.ends():
+            before = last.get(item.stream)
+            assert before is None or item.first == before + 1, f"Causal: {item} stands behind {before} of its stream"
+            last[item.stream] = item.last
+            if end <= known:
+                self.agree(end, (item.stream, item.last))
 
     def agree(self, end: int, key: Key) -> None:
         assert self.order.get(end, key) == key, f"Yellow: {key} stands up to {end}, where {self.order[end]} was ordered"
