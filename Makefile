@@ -49,7 +49,7 @@ soak: setup
 	@$(BIN)/python -m tests.security.fuzz --packets 10000000
 	@$(BIN)/python -m tests.chaos --minutes 30
 
-# Breaks the engine on purpose, in about a hundred ways, corel included, and shows that the simulator and the checker notice each.
+# Breaks the engines on purpose, in many ways, and shows that the simulator, the checker and the requirements notice.
 mutate: setup
 	@$(BIN)/python -m tests.mutation
 

@@ -34,7 +34,7 @@ def main() -> int:
         verdict = judge(BY_NAME[args.only[0]], seeds, scenarios=not args.no_scenarios)
         print(json.dumps(asdict(verdict)))
         return 0
-    chosen = [BY_NAME[name] for name in args.only] or list(MUTANTS)
+    chosen = [BY_NAME[name] for name in args.only] or [each for each in MUTANTS if args.package in each.package]
     print(f"{'mutant':32}{'caught by':28}{'where':52}{'seconds':>8}", flush=True)
     survivors = []
     for verdict in _verdicts(chosen, args):
@@ -51,6 +51,7 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
     parser.add_argument("--only", metavar="NAME", action="append", default=[], help="this mutant; may be repeated")
+    parser.add_argument("--package", default="", help="only mutants of packages with this in their names")
     parser.add_argument("--seeds", metavar="[FIRST:]LAST", default="2000", help="up to which seed to try (2000)")
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="processes at a time (2)")
     parser.add_argument("--no-scenarios", action="store_true", help="do not try the scenarios on what seeds let pass")

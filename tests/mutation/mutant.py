@@ -27,3 +27,9 @@ class Mutant(NamedTuple):
     package: str = "ordercast.engine.totem"
     engine: str = "totem"
     """Whose seeds have to show it."""
+    replications: tuple[str, ...] = ("none",)
+    """How their networks are used: each seed once in each of these styles."""
+    tests: str | None = None
+    """A file of tests, one a requirement, that has to notice the fault as well as the seeds do."""
+    tests_alone: bool = False
+    """The fault costs time alone: no seed can show it."""

@@ -1,10 +1,11 @@
-"""The deliberate faults. Each replaces text that stands in its module exactly once. Those of corel are in a file of
-their own."""
+"""The deliberate faults. Each replaces text that stands in its module exactly once. Those of corel and of the
+redundancy layer are in files of their own."""
 
 from __future__ import annotations
 
 from .corel_mutants import COREL_MUTANTS
 from .mutant import Edit, Mutant
+from .redundancy_mutants import REDUNDANCY_MUTANTS
 
 
 def _mutant(name: str, breaks: str, *edits: tuple[str, str, str], scenario: str | None = None) -> Mutant:
@@ -557,5 +558,5 @@ _ACCELERATION = (
     ),
 )
 
-MUTANTS = _ORDER + _RECOVERY + _MEMBERSHIP + _ENDURANCE + _ACCELERATION + COREL_MUTANTS
+MUTANTS = _ORDER + _RECOVERY + _MEMBERSHIP + _ENDURANCE + _ACCELERATION + COREL_MUTANTS + REDUNDANCY_MUTANTS
 BY_NAME = {mutant.name: mutant for mutant in MUTANTS}

@@ -10,7 +10,8 @@ from .patch import mutated_sources
 
 
 def test_there_are_enough_mutants_and_each_has_its_name() -> None:
-    assert len(MUTANTS) >= 30
+    assert sum(mutant.package == "ordercast.engine.totem" for mutant in MUTANTS) >= 30
+    assert sum(mutant.package == "ordercast.redundancy" for mutant in MUTANTS) >= 25
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
 
 
@@ -35,3 +36,16 @@ def test_a_mutant_is_caught(name: str, seeds: str, caught_by: str) -> None:
     verdict = run_child(name, "--seeds", seeds, "--no-scenarios")
     assert verdict.caught_by is not None
     assert caught_by in verdict.caught_by.split("+")
+
+
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [
+        ("messages-await-copies", {"seed 0, active", "a1_a", "p1_a"}),
+        ("token-with-the-first-copy", {"a2_a", "a3_the"}),
+    ],
+)
+def test_a_mutant_of_the_layer_is_caught_by_its_requirements(name: str, where: set[str]) -> None:
+    verdict = run_child(name, "--seeds", "0:5", "--no-scenarios")
+    assert verdict.caught_by is not None
+    assert where <= set(verdict.where.split("; "))

@@ -461,6 +461,20 @@ def test_a_mended_network_comes_back_once_all_are_ready() -> None:
     assert vias(layer.send(Broadcast(data(1), 100)))[-2:] == [0, 1]
 
 
+def test_sporadic_loss_in_a_large_group_does_not_keep_a_mended_network_out() -> None:
+    """At any moment somebody has just missed two probes in a row of somebody."""
+    names = [f"n{number}" for number in range(2, 12)]
+    layer, others = settled(*names)
+    for _ in range(8):
+        others.probe(0)
+    others.changes = [0, 1]
+    others.ready = [False, True]
+    for interval in range(15):
+        lost = names[interval // 2 % len(names)]
+        others.probe(0, 1, silent=((lost, 1),))
+    assert layer.repairs() == [2]
+
+
 def test_old_news_of_a_fault_does_not_undo_a_repair() -> None:
     layer, others = settled("n2")
     others.changes = [0, 2]

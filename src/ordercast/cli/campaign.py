@@ -90,6 +90,9 @@ def print_summary(summary: Summary) -> None:
     rate = summary.deliveries / summary.run_s if summary.run_s else 0
     print(f"  {summary.run_s:.1f} s of processor time and {summary.check_s:.1f} s to check; {rate:.0f} deliveries/s")
     print("  faults: " + ", ".join(f"{kind} {count}" for kind, count in sorted(summary.faults.items())))
+    if summary.expectations:
+        asked = ", ".join(f"{kind} {count}" for kind, count in sorted(summary.expectations.items()))
+        print(f"  expected of nodes on the way: {asked}")
     if summary.exercised:
         _print_coverage(summary)
     if summary.trace_hash is not None and summary.seeds == 1:

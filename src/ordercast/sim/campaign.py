@@ -74,6 +74,8 @@ class Summary:
     faults: dict[str, int] = field(default_factory=dict)
     struck: dict[str, int] = field(default_factory=dict)
     """In how many seeds each kind of fault happened."""
+    expectations: dict[str, int] = field(default_factory=dict)
+    """What schedules asked of nodes besides the properties, by kind."""
     met: int = 0
     """Seeds that had enough deliveries and faults to count as a test."""
     short: list[int] = field(default_factory=list)
@@ -96,6 +98,7 @@ class Summary:
         self.run_s += result.run_s
         self.check_s += result.check_s
         _count(self.faults, self.struck, result.faults)
+        _count(self.expectations, {}, result.expectations)
         _count(self.cells, {}, result.cells)
         _count(self.exercised, self.asked, result.exercised)
         if met_minimums(result):
@@ -132,6 +135,7 @@ class Summary:
             "messages": self.messages,
             "views": self.views,
             "faults": dict(sorted(self.faults.items())),
+            "expectations": dict(sorted(self.expectations.items())),
             "virtual_s": round(self.virtual_us / 1e6, 3),
             "cpu_s": {"run": round(self.run_s, 3), "check": round(self.check_s, 3)},
             "met_minimums": self.met,

@@ -13,18 +13,29 @@ from dataclasses import replace
 from random import Random
 
 from ordercast.redundancy import parse_replication
-from ordercast.sim.generate import AHEAD_FROM, MINIMUM_DELIVERIES, NODES_MIN, Plan, add_load, generate
+from ordercast.sim.generate import (
+    AHEAD_FROM,
+    MINIMUM_DELIVERIES,
+    MINIMUM_FAULTS,
+    NODES_MIN,
+    Plan,
+    add_load,
+    generate,
+)
 from ordercast.sim.schedule import Action, Schedule
 from ordercast.sim.units import seconds
 from ordercast.wire.layout import NETWORKS_MAX
 
-DETECTED_WITHIN_US = 2_500_000
-"""A lasting fault is reported by every process concerned within this time."""
+DETECTED_WITHIN_US = 1_800_000
+"""A lasting fault is reported by every process within this time: six probes and an interval, 1.4 s; another interval
+for a network that was about to be taken back, and one for a probe that the network which showed the others lost."""
 SPORADIC_LOSS = 0.02
 FORMED_BY_US = 2_500_000
 """When the group has formed, in runs without faults until then."""
 _REPAIRED_WITHIN_US = 5_500_000
 """A network that was mended for the first time is back within this time (without loss after 2.4 s)."""
+Troubled = dict[int, list[tuple[int, int]]]
+"""When each network is cut, or on its way back."""
 _MS = 1_000
 _DATA_DELIVERIES = 1_200
 _NODES = (2, 3, 3, 3, 4, 4, 4, 5, 5, 6)
@@ -49,15 +60,16 @@ def generate_redundant(
     for network, rate in enumerate(loss, 1):
         if rate:
             plan.add(0, f"loss {rate} on {network}")
+    troubled: Troubled = {}
     match shape.random():
         case x if x < 0.15:
             end_us = _only_loss(plan, networks, shape)
         case x if x < 0.5:
-            end_us = _one_after_the_other(plan, networks, shape)
+            end_us = _one_after_the_other(plan, networks, troubled, shape)
         case _:
-            end_us = _all_but_one(plan, networks, shape)
+            end_us = _all_but_one(plan, networks, troubled, shape)
     plan.end_us = max(plan.end_us, end_us)
-    _drops(plan, networks, shape)
+    _drops(plan, networks, troubled, shape)
     add_load(plan, _DATA_DELIVERIES * 2 // networks)
     # The first packets of the load must not meet a group that is still forming: that would be no test of networks.
     actions = [replace_time(action) for action in plan.actions]
@@ -131,35 +143,53 @@ def _only_loss(plan: Plan, networks: int, rng: Random) -> int:
     return plan.end_us
 
 
-def _drops(plan: Plan, networks: int, rng: Random) -> None:
-    """Some packets in a row that one network loses: sporadic too."""
-    for _ in range(rng.randint(5, 8)):
-        at = FORMED_BY_US + rng.randrange(0, (plan.end_us - FORMED_BY_US) // _MS) * _MS
-        source, target = rng.sample(plan.names, 2)
+def _drops(plan: Plan, networks: int, troubled: Troubled, rng: Random) -> None:
+    """Some packets in a row that one network loses: sporadic too. A network on its way back, which carries nothing but
+    probes, would rightly have to wait longer."""
+    for number in range(rng.randint(7, 9)):
         count, kind = rng.choice(((1, "token"), (3, "token"), (3, "data"), (2, "probe"), (5, "*")))
-        plan.add(at, f"drop {count} {kind} {source} -> {target} on {rng.randint(1, networks)}")
+        if number < MINIMUM_FAULTS:
+            count, kind = 1, "*"  # meets a packet whatever the load is
+        at, network = _sound_moment(plan, networks, troubled, rng)
+        source, target = rng.sample(plan.names, 2)
+        plan.add(at, f"drop {count} {kind} {source} -> {target} on {network}")
 
 
-def _one_after_the_other(plan: Plan, networks: int, rng: Random) -> int:
-    """Each network fails, is found, is mended and comes back before the next one fails."""
+def _sound_moment(plan: Plan, networks: int, troubled: Troubled, rng: Random) -> tuple[int, int]:
+    """A time, and a network that is sound then."""
+    while True:
+        at = FORMED_BY_US + rng.randrange(0, (plan.end_us - FORMED_BY_US) // _MS - 1_000) * _MS
+        network = rng.randint(1, networks)
+        if not any(begin <= at < end for begin, end in troubled.get(network, ())):
+            return at, network
+
+
+def _one_after_the_other(plan: Plan, networks: int, troubled: Troubled, rng: Random) -> int:
+    """Each of two networks fails, is found once, is mended and comes back before the next one fails."""
     at = FORMED_BY_US + rng.randrange(200, 1_000) * _MS
-    for network in rng.sample(range(1, networks + 1), 2):
-        lasts = DETECTED_WITHIN_US + rng.randrange(100, 2_000) * _MS
+    chosen = rng.sample(range(1, networks + 1), 2)
+    for network in chosen:
+        lasts = DETECTED_WITHIN_US + rng.randrange(100, 2_700) * _MS
         plan.add(at - _MS, f"expect alarms = 0 on {network} at *")
         _cut(plan, rng, network, at, lasts)
+        troubled[network] = [(at, at + lasts + _REPAIRED_WITHIN_US)]
         at += lasts + _REPAIRED_WITHIN_US
         plan.add(at, f"expect sound {network} at *")
         at += rng.randrange(10, 500) * _MS
-    return at
+    end = max(at, plan.end_us)
+    for network in range(1, networks + 1):
+        plan.add(end, f"expect alarms = {int(network in chosen)} on {network} at *")
+    return end
 
 
-def _all_but_one(plan: Plan, networks: int, rng: Random) -> int:
+def _all_but_one(plan: Plan, networks: int, troubled: Troubled, rng: Random) -> int:
     """One network stays; the others fail in any way, also at once, for a moment or for long."""
     kept = rng.randint(1, networks)
     end = plan.end_us
     for network in range(1, networks + 1):
         if network == kept:
             continue
+        troubled[network] = [(0, end)]
         at = FORMED_BY_US + rng.randrange(100, 4_000) * _MS
         for _ in range(rng.randint(2, 4)):
             lasts = plan.span(rng, 0.02, 8)

@@ -40,6 +40,8 @@ class Result:
     deliveries: int
     """Packets handed to engines."""
     faults: dict[str, int] = field(default_factory=dict)
+    expectations: dict[str, int] = field(default_factory=dict)
+    """What the schedule asked of nodes on the way, by kind."""
     views: int = 0
     messages: int = 0
     """Messages submitted."""
@@ -114,6 +116,7 @@ def run_schedule(
         sum(map(len, traces.values())),
         world.delivered,
         dict(sorted(world.faults.items())),
+        dict(sorted(world.expectations.items())),
         sum(node.log.views for node in world.nodes),
         world.submitted,
         world.held_back,

@@ -59,6 +59,8 @@ class World:
         self.heap: list[tuple[int, int, Callable[[Any, Any], None], Any, Any]] = []
         self.faults: dict[str, int] = {}
         self.violations: list[tuple[str, list[str]]] = []
+        self.expectations: dict[str, int] = {}
+        """How often each kind of `expect` was asked of a node."""
         self.expected_violation: str | None = None
         self.messages = Messages()
         self.submitted = 0
@@ -252,5 +254,7 @@ class World:
         return self._asked - asked
 
     def expect(self, match: Match[str], holds: bool, said: str) -> None:
+        kind = match.string.split()[1]
+        self.expectations[kind] = self.expectations.get(kind, 0) + 1
         if not holds:
             self.violations.append(("expect", [f"at {self.now} us: {match.string}", said]))
