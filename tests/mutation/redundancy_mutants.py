@@ -169,6 +169,13 @@ REDUNDANCY_MUTANTS = (
         styles=_IN_TURN,
     ),
     _mutant(
+        "lost-token-left-to-the-engine",
+        "A token by a dead network waits for the engine's own patience (R10).",
+        ("passive", "if self.resends and not mark.idle:", "if self.resends and mark.idle:"),
+        styles=("passive",),
+        time_alone=True,
+    ),
+    _mutant(
         "passive-token-twice",
         "Passive replication passes each copy of a token on (erratum 15).",
         ("passive", "        if order > 0:\n            if s.held:", "        if order >= -5:\n            if s.held:"),

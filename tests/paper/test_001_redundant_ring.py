@@ -224,6 +224,26 @@ def test_p3_a_message_that_does_not_complete_anything_does_not_restart_the_timer
     assert layer.engine.tokens == [1]
 
 
+def test_p3_a_token_that_nothing_shows_to_have_arrived_is_sent_again_by_all_networks() -> None:
+    layer = passive(3)
+    assert vias(layer.send(Unicast(N2, token(5, 9)))) == [0]
+    layer.passes(T_MAX)
+    again = [effect for effect in layer.sent() if isinstance(effect, Unicast)]
+    assert (vias(list(again)), {effect.packet for effect in again}) == ([0, 1, 2], {token(5, 9)})
+    layer.passes(10 * T_MAX)
+    assert not [effect for effect in layer.sent() if isinstance(effect, Unicast)], "once: the rest is the engine's"
+
+
+@pytest.mark.parametrize("evidence", [data(10), token(6, 9)], ids=["a newer message", "a newer token"])
+def test_p3_a_token_that_has_shown_to_have_arrived_is_not_sent_again(evidence: bytes) -> None:
+    layer = passive()
+    layer.engine.have |= set(range(10))
+    layer.send(Unicast(N2, token(5, 9)))
+    layer.comes(evidence, 1)
+    layer.passes(T_MAX)
+    assert not [effect for effect in layer.sent() if isinstance(effect, Unicast)]
+
+
 def test_p4_a_network_that_brings_no_tokens_is_found() -> None:
     layer = passive()
     for rotation in range(2 * THRESHOLD):

@@ -24,7 +24,7 @@ has failed for good is found; A6, P5 sporadic loss does not make one faulty.
 | `probes` | who hears whom by which network; faults that others report; the way back for a mended network |
 | `diagnosis` | from who hears whom to the part that is broken |
 
-The departures from the paper are R1 to R9 in docs/deviations.md.
+The departures from the paper are R1 to R10 in docs/deviations.md.
 """
 
 from ordercast.redundancy.layer import Redundant, RedundantEngine, parse_replication

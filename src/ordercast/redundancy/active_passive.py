@@ -13,6 +13,7 @@ from ordercast.redundancy.state import token_mark
 
 class ActivePassive(Passive):
     name = "active-passive"
+    resends = False  # another copy of the token has masked the loss
 
     def recv_token(self, t: bytes, x: int) -> None:
         s = self.s

@@ -73,7 +73,7 @@ class Redundant:
 
     @property
     def deadline(self) -> int | None:
-        mine = min(self._tick_at, self._s.token_timer_at)
+        mine = min(self._tick_at, self._s.token_timer_at, self._s.resend_at)
         engine = self.engine.deadline
         if mine >= NEVER:
             return engine
@@ -135,6 +135,8 @@ class Redundant:
         s = self._s
         if s.token_timer_at <= s.now:
             self._style.token_timer_expired()
+        if s.resend_at <= s.now and isinstance(self._style, Passive):
+            self._style.resend()
         if self._tick_at <= s.now:
             self._tick()
         self.engine.timer(now)

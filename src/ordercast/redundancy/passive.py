@@ -3,6 +3,9 @@
 Every message and token is sent over one network, in turn. Messages are passed on at once; a token that has overtaken
 messages waits until they have come, or until the token timer expires: so only what was dropped is requested again
 (P1). What counts as missing is what the engine would request: it may forward a token before its last messages.
+
+Deviation R10: a token that nothing shows to have arrived is sent again by all networks, as soon as the networks' delays
+allow to say so. A dead network that is not yet known would otherwise cost the engine's own patience at every Nth hop.
 """
 
 from __future__ import annotations
@@ -10,22 +13,29 @@ from __future__ import annotations
 from ordercast.engine.contract import Broadcast, Unicast
 from ordercast.redundancy.monitor import Fault, Monitors
 from ordercast.redundancy.sending import Turns
-from ordercast.redundancy.state import DataMark, State, token_mark
+from ordercast.redundancy.state import NEVER, DataMark, State, token_mark
 
 
 class Passive:
     name = "passive"
+    resends = True
 
     def __init__(self, s: State, fault: Fault, begin: int) -> None:
         self.s = s
         self.monitors = Monitors(s, fault)
         self._turns = Turns(s, begin)
+        self._sent: Unicast | None = None
+        self._sent_seq = 0
 
     def send_msg(self, m: Broadcast) -> None:
         self._turns.message(m)
 
     def send_token(self, t: Unicast) -> None:
         self._turns.token(t)
+        mark = token_mark(t.packet)
+        if self.resends and not mark.idle:
+            self._sent, self._sent_seq = t, mark.seq
+            self.s.resend_at = self.s.now + self.s.token_timeout_us
 
     def recv_msg(self, m: DataMark, x: int) -> None:
         """After m went to the Totem SRP."""
@@ -34,6 +44,8 @@ class Passive:
         last = s.last_mark
         if monitor.first_time(m, x) and last is not None and m.ring == last.ring and m.seq <= s.due_seq:
             s.note_lateness()
+        if s.resend_at < NEVER and m.seq > self._sent_seq:
+            s.resend_at = NEVER  # somebody has had the token after me
         if s.held:
             self.reconsider()
         self.monitors.message(x, m.sender, monitor)
@@ -43,6 +55,7 @@ class Passive:
         mark = token_mark(t)
         order = s.compare(mark)
         if order > 0:
+            s.resend_at = NEVER
             if s.held:
                 s.pass_token()
             s.hold_token(t, mark)
@@ -59,3 +72,10 @@ class Passive:
 
     def token_timer_expired(self) -> None:
         self.s.pass_token()
+
+    def resend(self) -> None:
+        """Nothing shows that the token has arrived: once more, by all networks."""
+        self.s.resend_at = NEVER
+        if self._sent is not None:
+            for via in self.s.usable:
+                self.s.send(self._sent, via)

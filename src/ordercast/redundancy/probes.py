@@ -26,8 +26,8 @@ from ordercast.wire.probe import Probe, ProbeHead
 HEARD_WITHIN = 3
 """A probe says that its sender hears another by a network that has brought one of that one's last so many probes."""
 READY_WITHIN = 3
-"""A network on its way back may miss fewer than so many probes in a row: sporadic loss must not keep it out, though in a
-large group somebody has just missed two of somebody's at almost any moment."""
+"""A network on its way back may miss fewer than so many probes in a row: sporadic loss must not keep it out, though in
+a large group somebody has just missed two of somebody's at almost any moment."""
 PEERS_PER_INTERVAL = 32
 """In larger groups probes become rarer, so that their number for each process stays bounded."""
 

@@ -119,7 +119,7 @@ class State:
 
     __slots__ = (
         "changes", "config", "deliver_to_srp", "due", "due_seq", "effects", "epoch", "expected", "faulty",
-        "held", "last_mark", "last_token", "lateness_us", "missing", "now", "recv_last_token", "token_at",
+        "held", "last_mark", "last_token", "lateness_us", "missing", "now", "recv_last_token", "resend_at", "token_at",
         "token_timer_at", "usable",
     )  # fmt: skip
 
@@ -155,6 +155,8 @@ class State:
         self.held = False
         """last_token has not been passed on yet; invariant: exactly then the token timer runs."""
         self.token_timer_at = NEVER
+        self.resend_at = NEVER
+        """When the token that was sent last is sent again, unless it has shown to have arrived (deviation R10)."""
         self.token_at = 0
         """When the first copy of last_token came."""
         self.epoch = 0

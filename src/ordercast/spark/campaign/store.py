@@ -42,10 +42,10 @@ SCHEMA = pa.schema(
         *((name, pa.int64()) for name in ("events", "deliveries", "views", "messages", "held_back", "virtual_us")),
         ("run_s", pa.float64()),
         ("check_s", pa.float64()),
-        *((name, _COUNTS) for name in ("faults", "cells", "exercised")),
+        *((name, _COUNTS) for name in ("faults", "expectations", "cells", "exercised")),
     ]
 )
-_MAPS = ("faults", "cells", "exercised")
+_MAPS = ("faults", "expectations", "cells", "exercised")
 _NAME = re.compile(r"(\d+)-(\d+)\.parquet")
 _CODE = ("check", "corel", "engine", "log", "redundancy", "sim", "wire")
 """The rooms on which a run depends."""
