@@ -19,12 +19,14 @@ def test_the_demo_as_json(tmp_path):
     assert report["agreement"]["compared"] > 100
     assert report["agreement"]["differences"] == 0
     steps = {step["step"]: step for step in report["steps"]}
-    assert list(steps) == ["start", "load", "kill", "restart", "partition", "remerge", "leave"]
+    assert list(steps) == ["start", "load", "cut", "mend", "kill", "restart", "partition", "remerge", "leave"]
     assert all(count > 1000 for count in report["deliveries"].values())
     verdict = check_trace(tmp_path / "trace")
     assert (verdict.ok, verdict.events) == (True, report["events"])
     trace = (tmp_path / "trace" / "n4.jsonl").read_text()
     assert trace.count('"event":"recover"') == 1, "it was killed and came back"
+    first = (tmp_path / "trace" / "n1.jsonl").read_text()
+    assert first.index('"event":"x-network-fault"') < first.index('"event":"x-network-repaired"')
     assert trace.splitlines()[-1].endswith('"event":"leave"}')
     assert os.listdir(tmp_path) == ["trace"], "nothing else is left behind"
 

@@ -1,4 +1,5 @@
-"""`ordercast demo`: five real processes under load, a kill, a restart, a partition, a remerge, the checker's verdict.
+"""`ordercast demo`: five real processes under load on two networks, of which one fails; a kill, a restart, a partition,
+a remerge, the checker's verdict.
 
 The processes are `demo_member`s on loopback. Every step of the story waits until what it tells has happened, so that a
 slow machine takes longer and sees the same. `--simulated` tells the story of `demo_simulated` instead.
@@ -28,6 +29,7 @@ from rich.table import Table
 
 from ordercast.check import TraceError, Verdict, check_trace
 from ordercast.cli import demo_simulated
+from ordercast.cli.demo_networks import NetworksFailed, play_networks
 
 _EXAMPLE = """\
 exit status: 0 all went as told and the traces keep every property, 1 not so, 2 bad usage
@@ -56,9 +58,9 @@ def add_parser(subparsers: Any) -> None:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "demo",
         help="a group under load, with a crash, a restart, a partition and a remerge",
-        description="Runs a group of five processes on this machine, under load: one is killed and started again, the "
-        "network parts and is whole again. Shows their views and whether they agree, and lets the checker judge the "
-        "traces that they wrote.",
+        description="Runs a group of five processes on this machine, under load: one of its two networks fails and "
+        "is mended, a process is killed and started again, the network parts and is whole again. Shows their views "
+        "and whether they agree, and lets the checker judge the traces that they wrote.",
         epilog=_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -89,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
         try:
             play(stage)
             verdict = check_trace(traces)
-        except (DemoFailed, TraceError) as error:
+        except (DemoFailed, NetworksFailed, TraceError) as error:
             keep = True
             print(f"ordercast demo: {error} (traces and logs are in {directory})", file=sys.stderr)
             return 1
@@ -114,6 +116,7 @@ def play(stage: Stage) -> None:
     with stage.step("load", f"Each of them sends {RATE} messages a second; each message gets one place in one order."):
         stage.set_load(RATE)
         stage.wait_for_deliveries(NAMES, 4 * RATE)
+    play_networks(stage, 2 * RATE)
     others = [name for name in NAMES if name != VICTIM]
     with stage.step("kill", f"{VICTIM} is killed (kill -9). The others miss the token, and go on without it."):
         stage.kill(VICTIM)
@@ -195,7 +198,10 @@ class Member:
         self.name = name
         self.process: subprocess.Popen[bytes] | None = None
         self.unread = b""
-        self.address = ""
+        self.addresses: list[str] = []
+        """One a network."""
+        self.faulty: set[int] = set()
+        """The networks that it has reported as faulty, and not as sound again."""
         self.state = "not started"
         self.view = ""
         self.members: tuple[str, ...] = ()
@@ -222,7 +228,8 @@ class Member:
         self.delivered_now, self._progress_at = delivered, at
 
     def begin(self, process: subprocess.Popen[bytes]) -> None:
-        self.process, self.state, self.unread, self.address = process, "starting", b"", ""
+        self.process, self.state, self.unread = process, "starting", b""
+        self.addresses, self.faulty = [], set()
         self.delivered_before, self.delivered_now = self.delivered, 0
         self.end(self.state)
 
@@ -299,7 +306,7 @@ class Stage:
         """Lets each process hear only those of its own side."""
         for side in sides:
             near = set(side)
-            far = [member.address for member in self.members.values() if member.name not in near]
+            far = [each for member in self.members.values() if member.name not in near for each in member.addresses]
             for name in near:
                 self.members[name].tell(drop=far)
 
@@ -335,6 +342,13 @@ class Stage:
         last = max(self.members[name].view_at for side in sides for name in side)
         self._views_after_s = last - self._step_at
 
+    def wait_for_networks(self, faulty: Iterable[int]) -> float:
+        """Until exactly these networks are faulty at all members; seconds since the step began."""
+        wanted = set(faulty)
+        what = f"the members report networks {sorted(wanted)} as faulty and no others"
+        self.wait(lambda: all(member.faulty == wanted for member in self.members.values()), what)
+        return time.monotonic() - self._step_at
+
     def wait_for_deliveries(self, names: Iterable[str], count: int) -> None:
         goals = [(self.members[name], self.members[name].delivered + count) for name in names]
         self.wait(lambda: all(member.delivered >= goal for member, goal in goals), f"{count} more messages arrived")
@@ -361,13 +375,17 @@ class Stage:
     def _reported(self, member: Member, report: dict[str, Any]) -> None:
         match report["what"]:
             case "joined":
-                member.address = report["address"]
+                member.addresses = report["addresses"]
                 member.state = "member"
             case "view":
                 member.views += 1
                 if report["kind"] == "regular":
                     member.view, member.members = report["view"], tuple(report["members"])
                     member.view_at, member.agrees = report["at"], 0
+            case "network_fault":
+                member.faulty.add(report["number"])
+            case "network_repaired":
+                member.faulty.discard(report["number"])
             case "order":
                 if self.agreement.note(report["view"], report["count"], report["checksum"]):
                     member.agrees = report["count"]

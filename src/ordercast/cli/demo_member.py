@@ -15,11 +15,13 @@ import threading
 import time
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import ordercast.member
 from ordercast import sync
-from ordercast.events import Batch, TransitionalView, View
+from ordercast.cli.demo_networks import NETWORKS, REPLICATION
+from ordercast.events import Batch, NetworkFault, NetworkRepaired, TransitionalView, View
+from ordercast.net.addresses import Address
 from ordercast.net.udp import Train, UdpNetwork
 
 LOAD_INTERVAL_S = 0.02
@@ -32,15 +34,27 @@ COMPARE_EVERY = 50
 
 
 class DividedNetwork(UdpNetwork):
-    """A UDP network that can be parted from the processes at certain addresses."""
+    """A UDP network that can be cut, or parted from the processes at certain addresses."""
 
     dropped: frozenset[str] = frozenset()
-    """HOST:PORT of those on the other side; of all instances of this process, of which there is one."""
-    address: str = ""
+    """HOST:PORT of those on the other side, on whichever network."""
+    cut = 0
+    """The number of the network that is dead, counted from 1; 0: none."""
+    addresses: ClassVar[list[str]] = []
+    """Of all networks of this process, in their order."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        DividedNetwork.address = "{}:{}".format(*self.own)
+        self.addresses.append("{}:{}".format(*self.own))
+        self.number = len(self.addresses)
+
+    def broadcast(self, data: bytes, segment: int) -> None:
+        if DividedNetwork.cut != self.number:
+            super().broadcast(data, segment)
+
+    def unicast(self, to: Address, data: bytes) -> None:
+        if DividedNetwork.cut != self.number:
+            super().unicast(to, data)
 
     def drain(self) -> list[Train]:
         return self._let_through(super().drain())
@@ -49,6 +63,8 @@ class DividedNetwork(UdpNetwork):
         return self._let_through(super().drain_unicast())
 
     def _let_through(self, trains: list[Train]) -> list[Train]:
+        if DividedNetwork.cut == self.number:
+            return []
         dropped = DividedNetwork.dropped
         if not dropped:
             return trains
@@ -59,7 +75,9 @@ class DemoMember:
     """The member, a thread that sends, and one that reads what is delivered."""
 
     def __init__(self, group: str, name: str, data_dir: Path) -> None:
-        self.group = sync.join(group, name=name, data_dir=data_dir, trace=True)
+        self.group = sync.join(
+            group, name=name, data_dir=data_dir, trace=True, networks=NETWORKS, replication=REPLICATION
+        )
         self.rate = 0
         self.sent = 0
         self.delivered = 0
@@ -73,13 +91,14 @@ class DemoMember:
             os.write(sys.stdout.fileno(), line)
 
     def run(self) -> None:
-        self.report(what="joined", address=DividedNetwork.address)
+        self.report(what="joined", addresses=DividedNetwork.addresses)
         self._reader.start()
         load = threading.Thread(target=self._send)
         load.start()
         for line in sys.stdin:
             command = json.loads(line)
             self.rate = command.get("rate", self.rate)
+            DividedNetwork.cut = command.get("cut", DividedNetwork.cut)
             if "drop" in command:
                 DividedNetwork.dropped = frozenset(command["drop"])
         self._stop.set()
@@ -112,6 +131,9 @@ class DemoMember:
                 if time.monotonic() >= next_report:
                     self.report(what="progress", sent=self.sent, delivered=self.delivered, at=time.monotonic())
                     next_report = time.monotonic() + REPORT_INTERVAL_S
+            elif isinstance(event, NetworkFault | NetworkRepaired):
+                what = "network_fault" if isinstance(event, NetworkFault) else "network_repaired"
+                self.report(what=what, number=event.number)
             elif isinstance(event, View | TransitionalView):
                 # From the transitional view on, those who went other ways may rightly have delivered other messages.
                 comparable = isinstance(event, View)
