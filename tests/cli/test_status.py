@@ -188,3 +188,15 @@ def test_where_members_are_found(tmp_path, monkeypatch):
         assert [path.parent for path in sockets() if path.is_relative_to(tmp_path)] == [tmp_path / "ordercast"]
     finally:
         presence.close()
+
+
+def test_redundant_networks_are_shown_one_by_one(runtime, start):
+    group = unique("networks")
+    options = ("--members", "2", "--network", "127.0.0.1", "--network", "127.0.0.2", "--replication", "passive")
+    a = start("pipe", group, "--name", "a", "--follow", *options, **runtime)
+    b = start("pipe", group, "--name", "b", "--follow", *options, **runtime)
+    a.write("x\n")
+    b.wait_for(lambda: len(b.messages) == 1)
+    lines = ordercast("status", **runtime).stdout.decode().splitlines()
+    assert "    a: network 1 (127.0.0.1) sound: all hear each other" in lines
+    assert "    b: network 2 (127.0.0.2) sound: all hear each other" in lines

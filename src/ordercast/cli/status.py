@@ -134,6 +134,8 @@ def _print(members: list[Status]) -> None:
         durable = [member for member in here if member["log"] is not None]
         if durable:
             _print_logs(durable)
+        for member in here:
+            _print_networks(member)
     for member in filter(_silent, members):
         print(f"process {member['pid']}: {member['error']}")
 
@@ -181,6 +183,14 @@ def _print_rows(rows: list[tuple[str, ...]]) -> None:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("    " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _print_networks(member: Status) -> None:
+    """What a member with redundant networks makes of each of them."""
+    for network in member["networks"] if len(member["networks"]) > 1 else ():
+        crossed = f"; crossed with another network at {', '.join(network['crossed'])}" if network["crossed"] else ""
+        what = f"network {network['number']} ({network['address']}) {network['state']}"
+        print(f"    {member['name']}: {what}: {network['diagnosis']}{crossed}")
 
 
 def _link(network: Status) -> str:

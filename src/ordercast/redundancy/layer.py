@@ -62,6 +62,7 @@ class Redundant:
         self._announce = False
         self._highest: tuple[bytes, int] = (b"", 0)  # ring and seq of the newest token: what is above has not been sent
         self._sent_token = b""
+        self._last_fault: list[dict[str, object] | None] = [None] * config.networks
         self._behind_us = 0
         self._clock = 0
 
@@ -259,7 +260,9 @@ class Redundant:
         hears = self._probes.hearing(x)[str(self.name)]
         silent = sorted(str(name) for name in self._probes.peers if name not in hears)
         self._announce = True
-        self._s.report("network_fault", reason.value, network=x + 1, silent=silent, hears=sorted(hears), **evidence)
+        detail = {"silent": silent, "hears": sorted(hears), **evidence}
+        self._last_fault[x] = {"reason": reason.value, **detail}
+        self._s.report("network_fault", reason.value, network=x + 1, **detail)
 
     def _repaired(self, x: int, by: str) -> None:
         self._announce = True
@@ -300,6 +303,7 @@ class Redundant:
                 "state": "faulty" if s.faulty[x] else "sound" if s.expected[x] else "changing",
                 "changes": s.changes[x],
                 "diagnosis": diagnose(self._probes.hearing(x)),
+                "last_fault": self._last_fault[x],
                 "crossed": sorted(name for name, (_, here) in self._probes.crossed.copy().items() if here == x),
             }
             for x in range(self.config.networks)
