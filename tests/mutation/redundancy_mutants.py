@@ -178,7 +178,11 @@ REDUNDANCY_MUTANTS = (
     _mutant(
         "passive-token-twice",
         "Passive replication passes each copy of a token on (erratum 15).",
-        ("passive", "        if order > 0:\n            if s.held:", "        if order >= -5:\n            if s.held:"),
+        (
+            "passive",
+            "        if order > 0:\n            s.resend_at",
+            "        if order >= -5:\n            s.resend_at",
+        ),
         styles=("passive",),
         time_alone=True,
     ),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from networks import Layer, Others, data, join, token
 
+from networks import Layer, Others, data, join, token
 from ordercast.engine.contract import Broadcast, Unicast
 from ordercast.redundancy import FaultReason, NetworkConfig, parse_replication
 from ordercast.wire.ids import NodeId, RingId
