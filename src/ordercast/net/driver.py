@@ -24,10 +24,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import Protocol, cast
+from typing import cast
 
 from ordercast.engine.assemble import Assembler
-from ordercast.engine.assemble import Batch as Columns
 from ordercast.engine.contract import (
     Append,
     Broadcast,
@@ -58,11 +57,13 @@ from ordercast.errors import AuthError, Evicted, GroupError
 from ordercast.net.addresses import Address
 from ordercast.net.log_disk import LogDisk
 from ordercast.net.recorder import Recorder
+from ordercast.net.rotation import Rotation
+from ordercast.net.sink import DurableSink, Sink
 from ordercast.net.storage import Storage
 from ordercast.net.udp import DRAIN_BYTES_MAX, DRAIN_TRAINS_MAX, UdpNetwork
 from ordercast.wire.guard import AnyGuard, Guard
 from ordercast.wire.ids import NodeId, node_key
-from ordercast.wire.keys import SEAL_VERSION, GroupKey, GroupKeyError
+from ordercast.wire.keys import SEAL_VERSION, GroupKey
 from ordercast.wire.layout import MAGIC, VERSION, PacketKind, WireError
 from ordercast.wire.seal import SEALED_MAGIC
 from ordercast.wire.totem import Beacon, Join, Leave, decode_beacon, decode_join, decode_leave
@@ -83,11 +84,6 @@ NEWCOMER_US = 1_000_000
 """For so long after its start a process that meets its own name is the one that came later."""
 NAMESAKE_US = 2_000_000
 """After so long with another process of the same name one of two established members must go."""
-ROTATION_SETTLE_US = 1_000_000
-"""From when this process has accepted all others under a new key until it seals with it: the handshake runs both ways,
-and this is four of its rounds, so that they have accepted it too. A token that they refuse would be taken for lost."""
-ROTATION_GRACE_US = 2_000_000
-"""How long an old key is accepted after this member has begun to use the new one: the others follow within moments."""
 DRAINS_MAX = 32
 """Drains of the data socket in one turn: more than its buffer holds."""
 REPORT_INTERVAL_US = 1_000_000
@@ -104,84 +100,7 @@ _NEVER = 2**62
 _log = logging.getLogger("ordercast")
 
 
-class Sink(Protocol):
-    """Where the driver hands things to; its methods are called in the driver's thread."""
-
-    def view(self, view: View) -> None:
-        """A configuration was delivered."""
-
-    def batch(self, columns: Columns, sender: NodeId, view_id: str, mine: bool) -> None:
-        """Messages were delivered."""
-
-    def publish(self) -> None:
-        """The end of a turn: what was delivered in it may go to the application."""
-
-    def reader_backlog(self) -> int:
-        """Bytes that wait for the application."""
-
-    def reported(self, report: Report) -> None:
-        """Something noteworthy."""
-
-    def ended(self, error: GroupError | None, whole: bool) -> None:
-        """The driver has stopped; nothing follows. Not `whole`: in the middle of a turn."""
-
-
 DurableEffect = Append | Fetch | Ordered | Progress | Component | Restored | Transport
-
-
-class DurableSink(Sink, Protocol):
-    """Where messages with a place in the global order go."""
-
-    def ordered(self, effect: Ordered) -> None:
-        """Messages have their final place."""
-
-    def component(self, component: Component) -> None:
-        """A view, or that it has become primary."""
-
-    def progress(self, progress: Progress) -> None:
-        """How far own messages have come."""
-
-    def restored(self, effect: Restored) -> None:
-        """The member was brought up from a snapshot."""
-
-
-class Rotation:
-    """A change of keys on its way: accept the new one, seal with it once all members accept it, retire the old ones."""
-
-    def __init__(self, key: GroupKey) -> None:
-        self.key = key
-        self.done = False
-        self.error: GroupError | None = None
-        self.begun = False
-        self.use_at: int | None = None
-        self.retire_at: int | None = None
-
-    def advance(self, now: int, guard: AnyGuard, others: frozenset[NodeId]) -> None:
-        try:
-            self._advance(now, guard, others)
-        except GroupKeyError as error:
-            self.error, self.done = AuthError(str(error)), True
-
-    def _advance(self, now: int, guard: AnyGuard, others: frozenset[NodeId]) -> None:
-        if not self.begun:
-            guard.add_key(self.key)
-            self.begun = True
-        elif self.retire_at is None:
-            if not others <= guard.proven(self.key):
-                self.use_at = None
-            elif self.use_at is None:
-                self.use_at = now + ROTATION_SETTLE_US
-            elif now >= self.use_at:
-                guard.use_key(self.key)
-                self.retire_at = now + ROTATION_GRACE_US
-        elif now >= self.retire_at:
-            for key in guard.keys[1:]:
-                guard.retire_key(key)
-            self.done = True
-
-    def result(self) -> None:
-        if self.error is not None:
-            raise self.error
 
 
 class Driver(threading.Thread):
