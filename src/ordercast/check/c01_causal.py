@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 
 from ordercast.check.corel_model import ORDER, QUEUE, CorelModel, CorelNode
 from ordercast.check.model import NOBODY
-from ordercast.check.queue_replay import QueueReplay
+from ordercast.check.queue_replay import MOVES, QueueReplay
 from ordercast.check.say import Evidence
 
 Stream = tuple[int, int]
@@ -32,9 +32,13 @@ def check(model: CorelModel) -> Evidence | None:
                 ordered.setdefault(message, pos)
             elif kind == QUEUE:
                 queued[message] = 1
+    sent: list[list[tuple[int, int, int]]] = [[] for _ in model.nodes]
+    for message, sender in enumerate(model.sender):
+        if sender >= 0 and queued[message]:
+            sent[sender].append((model.sent_step[message], model.sent_life[message], message))
     causes: dict[int, Sequence[int]] = {}
     for node in model.nodes:
-        causes.update(_causes(model, node, queued))
+        causes.update(_causes(model, node, sorted(sent[node.index])))
     for node in model.nodes:
         evidence = _placed(model, node, causes, ordered)
         if evidence is not None:
@@ -42,13 +46,8 @@ def check(model: CorelModel) -> Evidence | None:
     return None
 
 
-def _causes(model: CorelModel, node: CorelNode, queued: bytearray) -> dict[int, Sequence[int]]:
-    """Of each message that this node sent and that stands in a queue, what has to stand before it."""
-    sent = sorted(
-        (model.sent_step[message], model.sent_life[message], message)
-        for message, sender in enumerate(model.sender)
-        if sender == node.index and queued[message]
-    )
+def _causes(model: CorelModel, node: CorelNode, sent: list[tuple[int, int, int]]) -> dict[int, Sequence[int]]:
+    """Of each message that this node sent (step, life, message), what has to stand before it."""
     if not sent:
         return {}
     found: dict[int, Sequence[int]] = {}
@@ -59,7 +58,8 @@ def _causes(model: CorelModel, node: CorelNode, queued: bytearray) -> dict[int, 
     kinds, subjects, places, steps = node.kinds, node.subjects, node.places, node.steps
     for step, life, message in sent:
         while at < len(steps) and steps[at] < step:
-            replay.feed(kinds[at], subjects[at], places[at])
+            if kinds[at] in MOVES:
+                replay.feed(kinds[at], subjects[at], places[at])
             if kinds[at] == QUEUE:
                 since.append(subjects[at])
             at += 1
@@ -89,7 +89,8 @@ def _placed(
 ) -> Evidence | None:
     replay = QueueReplay()
     for at, kind, message, pos in node.program():
-        replay.feed(kind, message, pos)
+        if kind in MOVES:
+            replay.feed(kind, message, pos)
         if kind != QUEUE:
             continue
         place = replay.place

@@ -13,7 +13,7 @@ Violated when a node
 from __future__ import annotations
 
 from ordercast.check.corel_model import GREEN, ORDER, QUEUE, RECOVER, RED, WIPED, YELLOW, CorelModel, CorelNode
-from ordercast.check.queue_replay import QueueReplay
+from ordercast.check.queue_replay import MOVES, QueueReplay
 from ordercast.check.say import Evidence
 
 
@@ -51,7 +51,8 @@ class _Green:
     def run(self) -> Found | None:
         for at, kind, subject, pos in self.node.program():
             found = None
-            self.replay.feed(kind, subject, pos)
+            if kind in MOVES:
+                self.replay.feed(kind, subject, pos)
             if kind == ORDER:
                 found = self.order(at, subject, pos) or self.mark(at, subject)
             elif kind == GREEN:

@@ -8,7 +8,7 @@ against the part that others have too. What one node contradicts by itself is C2
 from __future__ import annotations
 
 from ordercast.check.corel_model import GREEN, ORDER, CorelModel
-from ordercast.check.queue_replay import QueueReplay
+from ordercast.check.queue_replay import MOVES, QueueReplay
 from ordercast.check.say import Evidence
 
 Claim = tuple[int, int, int]
@@ -42,7 +42,8 @@ def check(model: CorelModel) -> Evidence | None:
     for node in model.nodes:
         replay = QueueReplay()
         for at, kind, subject, pos in node.program():
-            replay.feed(kind, subject, pos)
+            if kind in MOVES:
+                replay.feed(kind, subject, pos)
             if kind not in (ORDER, GREEN):
                 continue
             claim = subject, node.index, at
@@ -65,5 +66,6 @@ def _sentence(model: CorelModel, claim: Claim) -> str:
     for earlier, kind, subject, pos in of.program():
         if earlier == at:
             break
-        replay.feed(kind, subject, pos)
+        if kind in MOVES:
+            replay.feed(kind, subject, pos)
     return f"{said}, at place {replay.place[message]} of its queue"

@@ -35,7 +35,7 @@ from ordercast.check.corel_model import (
     CorelNode,
 )
 from ordercast.check.model import NOBODY
-from ordercast.check.queue_replay import QueueReplay
+from ordercast.check.queue_replay import MOVES, QueueReplay
 from ordercast.check.say import Evidence
 
 _BOUNDARIES = (CONF, PRIMARY, RECOVER, LEAVE, END, CLOSE)
@@ -68,7 +68,8 @@ def _ordered(model: CorelModel, node: CorelNode, lines: dict[int, _Line]) -> dic
     replay = QueueReplay()
     number: int | None = None
     for at, kind, subject, pos in node.program():
-        replay.feed(kind, subject, pos)
+        if kind in MOVES:
+            replay.feed(kind, subject, pos)
         if kind in (ORDER, GREEN):
             place = replay.place.get(subject, pos if kind == ORDER else NOBODY)
             if place == NOBODY:
@@ -114,8 +115,8 @@ class _Knowing:
                 evidence = self.judge(last)
                 if evidence is not None:
                     return evidence
-            removed = self.replay.feed(kind, subject, pos)
-            self.touched.update(removed)
+            if kind in MOVES:
+                self.touched.update(self.replay.feed(kind, subject, pos))
             if kind == QUEUE:
                 self.touched.add(subject)
             elif kind in (YELLOW, GREEN, ORDER):

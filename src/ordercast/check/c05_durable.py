@@ -9,7 +9,7 @@ stood in its queue is not asked for.
 from __future__ import annotations
 
 from ordercast.check.corel_model import ACKNOWLEDGED, DURABLE, QUEUE, RECOVER, WIPED, YELLOW, CorelModel
-from ordercast.check.queue_replay import QueueReplay
+from ordercast.check.queue_replay import MOVES, QueueReplay
 from ordercast.check.say import Evidence
 
 
@@ -42,7 +42,8 @@ def _lost(model: CorelModel) -> Evidence | None:
             if kind == WIPED:
                 for gone in replay.order:
                     held[gone] = 1
-            removed.update(replay.feed(kind, message, pos))
+            if kind in MOVES:
+                removed.update(replay.feed(kind, message, pos))
             if kind == QUEUE:
                 queued[message] = 1
             elif kind == ACKNOWLEDGED:

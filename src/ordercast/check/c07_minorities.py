@@ -22,7 +22,7 @@ from ordercast.check.corel_model import (
     CorelNode,
 )
 from ordercast.check.model import NOBODY
-from ordercast.check.queue_replay import QueueReplay
+from ordercast.check.queue_replay import MOVES, QueueReplay
 from ordercast.check.say import Evidence
 
 
@@ -37,7 +37,8 @@ class _End:
         self.ordered: set[int] = set()
         self.replay = QueueReplay()
         for at, kind, subject, pos in node.program():
-            self.replay.feed(kind, subject, pos)
+            if kind in MOVES:
+                self.replay.feed(kind, subject, pos)
             if kind in (ORDER, GREEN):
                 self.ordered.add(subject)
             elif kind in (CONF, RECOVER):

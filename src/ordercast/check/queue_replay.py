@@ -16,6 +16,9 @@ from collections.abc import Sequence
 
 from ordercast.check.corel_model import QUEUE, RECOVER, RESTORED, WIPED
 
+MOVES = frozenset((QUEUE, RECOVER, RESTORED, WIPED))
+"""The kinds of events that it listens to; callers ask first, because a call for every event costs."""
+
 
 class QueueReplay:
     __slots__ = ("_fresh", "base", "order", "place")
