@@ -97,11 +97,6 @@ _QUEUE = (
 
 _RECOVERY = (
     _mutant(
-        "corel-state-not-durable",
-        "A State message tells of what is not on the disk yet.",
-        ("handler", "    s.journal.after(partial(send_state, s, round_))\n", "    send_state(s, round_)\n"),
-    ),
-    _mutant(
         "corel-yellow-line-of-the-furthest",
         "Step 3 takes the highest yellow line of the representatives instead of the lowest.",
         (
