@@ -76,9 +76,11 @@ class DurableRound(Round):
             member.go_on()
         ballast = member.data_dir / "ballast"
         try:
-            with ballast.open("wb") as file:
-                free = os.statvfs(member.data_dir)
-                os.posix_fallocate(file.fileno(), 0, max(1, free.f_bavail * free.f_frsize))
+            with ballast.open("wb") as file, contextlib.suppress(OSError):
+                while True:  # the member writes too: what is left is taken until nothing is
+                    free = os.statvfs(member.data_dir)
+                    take = max(4096, free.f_bavail * free.f_frsize // 2)
+                    os.posix_fallocate(file.fileno(), file.seek(0, os.SEEK_END), take)
             try:
                 status = member.process.wait(QUIET_S)
             except subprocess.TimeoutExpired:
