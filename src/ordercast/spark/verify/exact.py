@@ -16,11 +16,11 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from ordercast.check import PROPERTIES
+from ordercast.check import COREL_PROPERTIES, PROPERTIES
 from ordercast.check.build import Builder
 from ordercast.check.errors import TraceError
 from ordercast.check.events import Deliver, Event, Send
-from ordercast.check.trace import read_events
+from ordercast.check.trace import convert_row, read_events
 
 PART_COLUMNS = ("trace", "block", "node", "step", "raw", "send", "msg", "conf", "sender", "safe")
 """What a part consists of: events as they were read (`raw`), and messages as columns."""
@@ -53,6 +53,17 @@ def judge(batches: Iterable[pa.RecordBatch], nodes: dict[int, tuple[str, ...]]) 
                 yield {"trace": trace, "property": name, "evidence": evidence}
 
 
+def judge_corel(batches: Iterable[pa.RecordBatch], nodes: dict[int, tuple[str, ...]]) -> Iterator[dict[str, Any]]:
+    """Likewise of the properties of corel: configurations, starts, endings and sends, and all that corel does."""
+    for trace, rows in groupby(_rows(batches), key=itemgetter(0)):
+        builder = _build(rows, nodes[trace])
+        builder.finish()
+        for name, check in COREL_PROPERTIES.items() if builder.corel.spoken else ():
+            evidence = check(builder.corel)
+            if evidence is not None:
+                yield {"trace": trace, "property": name, "evidence": evidence}
+
+
 def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
     for batch in batches:
         yield from zip(*(batch.column(name).to_pylist() for name in PART_COLUMNS), strict=True)
@@ -69,7 +80,8 @@ def _events(node: str, rows: Iterable[Row]) -> Iterator[Any]:
     decode = msgspec.json.Decoder(Event).decode
     for _, _, _, step, raw, send, msg, conf, sender, safe in rows:
         if raw is not None:
-            yield decode(raw)
+            # A name that begins with `x-` is no name of the union's.
+            yield decode(raw) if b'"x-' not in raw else convert_row(msgspec.json.decode(raw), "")
         elif send:
             yield Send(node, step, msg, conf, "safe" if safe else "agreed")
         else:

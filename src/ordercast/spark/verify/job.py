@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
@@ -20,10 +20,7 @@ from ordercast.spark.verify import exact, fold, scan
 from ordercast.spark.verify.plan import CHUNK_BYTES, Chunk, TraceFiles, cut, find_trace
 from ordercast.spark.verify.settle import blocks, by_message, judged, loose, messages, settle, small
 
-_PART_SCHEMA = (
-    "trace int, block bigint, node int, step bigint, raw binary, send boolean, msg string, conf string, "
-    "sender string, safe boolean"
-)
+_Judge = Callable[[Iterable[pa.RecordBatch], dict[int, tuple[str, ...]]], Iterator[dict[str, Any]]]
 
 
 def check_traces(
@@ -72,7 +69,8 @@ class _Job:
         self.nodes = {number: trace.nodes for number, trace in traces.items()}
 
     def run(self) -> dict[int, Verdict | str]:
-        (self.scratch / "messages").mkdir()
+        for name in ("messages", "corel"):
+            (self.scratch / name).mkdir()
         folded = self._stored("folded", self._folded(self._scanned()))
         outcome: dict[int, Verdict | str] = {}
         events = dict.fromkeys(self.traces, 0)
@@ -98,7 +96,7 @@ class _Job:
         dealt = self.spark.sparkContext.parallelize([rows[first::tasks] for first in range(tasks)], tasks)
         schema = "trace int, file int, node int, path string, start bigint, `end` bigint, last boolean"
         table = self.spark.createDataFrame(dealt.flatMap(lambda some: some), schema)
-        return table.mapInArrow(_scanner(self.nodes, self.scratch / "messages"), scan.CONTROL_SCHEMA)
+        return table.mapInArrow(_scanner(self.nodes, self.scratch), scan.CONTROL_SCHEMA)
 
     def _folded(self, scanned: DataFrame) -> DataFrame:
         order = ["trace", "node", "cid", "place"]
@@ -126,28 +124,47 @@ class _Job:
             return {}
         folded = folded.where(~F.col("trace").isin(*refused)) if refused else folded
         controls = folded.where(F.col("kind") == fold.CONTROL)
-        parts = self._parts(folded, controls, refused)
-        order = ["trace", "node", "step"]
-        sliced = parts.repartition("trace").sortWithinPartitions(*order)
-        found = sliced.mapInArrow(
-            _by_batches(exact.judge, self.nodes, "trace int, property string, evidence array<string>"),
-            "trace int, property string, evidence array<string>",
-        )
+        found = self._judged(exact.judge, self._parts(folded, controls, refused))
+        found += self._judged(exact.judge_corel, corel) if (corel := self._of_corel(controls, refused)) else []
         violations: dict[int, list[Violation]] = {}
-        for row in found.collect():
+        for row in found:
             violations.setdefault(row[0], []).append(Violation(row[1], list(row[2])))
         return violations
+
+    def _judged(self, judge: _Judge, parts: DataFrame) -> list[Row]:
+        sliced = parts.repartition("trace").sortWithinPartitions("trace", "node", "step")
+        schema = "trace int, property string, evidence array<string>"
+        return sliced.mapInArrow(_by_batches(judge, self.nodes, schema), schema).collect()
+
+    def _of_corel(self, controls: DataFrame, refused: set[int]) -> DataFrame | None:
+        """Of traces of corel what C1 to C9 speak of: configurations, starts, endings, sends, and what corel does."""
+        corel = self._scratch_of("corel", refused)
+        if corel is None:
+            return None
+        spoken = corel.select("trace").distinct()
+        parts = controls.select("trace", "node", "step", "raw").unionByName(corel)
+        parts = _as_part(parts.select("*", F.lit(0).cast("bigint").alias("block"), *_nothing()), raw=True)
+        scanned = self._scratch_of("messages", refused)
+        if scanned is not None:
+            sends = scanned.where("send").drop("block").withColumn("block", F.lit(0).cast("bigint"))
+            parts = parts.unionByName(_as_part(sends))
+        return parts.join(spoken, "trace", "left_semi")
+
+    def _scratch_of(self, name: str, refused: set[int]) -> DataFrame | None:
+        """What the scan has written of the traces that can be read."""
+        if not any((self.scratch / name).glob("*.parquet")):
+            return None
+        table = self.spark.read.parquet(str(self.scratch / name))
+        return table.where(~F.col("trace").isin(*refused)) if refused else table
 
     def _parts(self, folded: DataFrame, controls: DataFrame, refused: set[int]) -> DataFrame:
         """The slices of all traces."""
         everything = controls.select(
             "trace", F.lit(0).cast("bigint").alias("block"), "node", "step", "raw", *_nothing()
         )
-        if not any((self.scratch / "messages").glob("*.parquet")):
+        scanned = self._scratch_of("messages", refused)
+        if scanned is None:
             return everything
-        scanned = self.spark.read.parquet(str(self.scratch / "messages"))
-        if refused:
-            scanned = scanned.where(~F.col("trace").isin(*refused))
         carries = folded.where(F.col("kind") == fold.CARRY)
         found = messages(scanned, small(carries, len(self.chunks)))
         of_blocks = self._stored("blocks", blocks(controls))
@@ -222,12 +239,13 @@ def _scanner(nodes: Mapping[int, tuple[str, ...]], scratch: Path) -> Callable[[_
     schema = _arrow(scan.CONTROL_SCHEMA)
 
     def rows(batches: _Batches) -> Iterator[dict[str, Any]]:
-        writer = scan.Writer(scratch)
+        writer, corel = scan.Writer(scratch / "messages"), scan.Writer(scratch / "corel")
         for batch in batches:
             for row in batch.to_pylist():
                 chunk = Chunk(**row)
-                yield from scan.scan(chunk, nodes[chunk.trace], writer)
+                yield from scan.scan(chunk, nodes[chunk.trace], writer, corel)
         writer.close()
+        corel.close()
 
     def scanned(batches: _Batches) -> Iterator[pa.RecordBatch]:
         return scan.as_batches(rows(batches), schema)

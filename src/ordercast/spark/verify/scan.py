@@ -3,9 +3,10 @@
 A task has no idea of what stands before its chunk. It counts from the last configuration *in the chunk*; what follows
 before the first one is marked (`dep`), and `fold.py` works out what it has to be added to.
 
-Messages (sends and deliveries) go straight to a Parquet file of the job's scratch directory. Configurations, starts and
-endings are few: they are yielded as rows, with a summary for each chunk. Whatever is not as it must be makes a row
-`error`, and the local checker is asked for the exact words (`exact.refusal`).
+Messages (sends and deliveries) go straight to a Parquet file of the job's scratch directory, and what corel does, as it
+was read, to another. Configurations, starts and endings are few: they are yielded as rows, with a summary for each
+chunk. Whatever is not as it must be makes a row `error`, and the local checker is asked for the exact words
+(`exact.refusal`).
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ordercast.check.corel_model import OF_COREL, RESTORED_EVENT, WIPED_EVENT, CorelModel
 from ordercast.check.errors import TraceError
-from ordercast.check.events import Close, Conf, Deliver, End, Event, Extra, Leave, Recover, Send
+from ordercast.check.events import Close, Conf, Deliver, End, Event, Extra, Leave, Primary, Recover, Send
 from ordercast.check.trace import COLUMNS, convert_row, refuse_other_schema
 from ordercast.spark.verify.plan import OFFSET_BITS, Chunk
 
@@ -52,6 +54,7 @@ MESSAGE_SCHEMA = pa.schema(
         ("wrong", pa.bool_()),
     ]
 )
+COREL_SCHEMA = pa.schema([("trace", pa.int32()), ("node", pa.int32()), ("step", pa.int64()), ("raw", pa.binary())])
 FILE_ROWS = 2**19
 """A file of messages is closed when it has this many."""
 _PLACE_OF_SUMMARY = 2**31 - 1
@@ -82,6 +85,8 @@ class Columns:
     sender: pa.Array
     safe: np.ndarray
     marks: list[tuple[int, Conf | Recover | Leave | End | Close]] = field(default_factory=list)
+    corel: list[Any] = field(default_factory=list)
+    """What corel does."""
     first: int = 0
     last: int = 0
     events: int = 0
@@ -118,14 +123,15 @@ class Writer:
         self._tables, self._rows = [], 0
 
 
-def scan(chunk: Chunk, nodes: tuple[str, ...], writer: Writer) -> Iterator[dict[str, Any]]:
-    """The control rows of one chunk; its messages go to the writer."""
+def scan(chunk: Chunk, nodes: tuple[str, ...], writer: Writer, corel: Writer) -> Iterator[dict[str, Any]]:
+    """The control rows of one chunk; its messages go to one writer, what corel does to another."""
     try:
         for offset, columns in _read(chunk, nodes[chunk.node]):
             if columns.events:
                 cid = chunk.file << OFFSET_BITS | offset
                 yield from _rows(chunk, cid, columns, nodes)
                 writer.add(cid, _table(chunk, cid, columns, nodes))
+                corel.add(cid, _corel_table(chunk, columns.corel, nodes))
     except _REFUSED:
         yield {"trace": chunk.trace, "node": chunk.node, "what": "error", "file": chunk.file}
 
@@ -146,6 +152,7 @@ def _read_lines(chunk: Chunk, node: str) -> Iterator[tuple[int, Columns]]:
     sender: list[str | None] = []
     safe: list[bool] = []
     marks: list[tuple[int, Any]] = []
+    corel: list[Any] = []
     first: int | None = None
     last = -(1 << 63) - 1
     events = 0
@@ -171,6 +178,8 @@ def _read_lines(chunk: Chunk, node: str) -> Iterator[tuple[int, Columns]]:
         else:
             if kind is Conf or kind in _WHAT:
                 marks.append((len(send), event))
+            elif _of_corel(event):
+                corel.append(event)
             continue
         step.append(at)
         msg.append(event.msg)
@@ -184,6 +193,7 @@ def _read_lines(chunk: Chunk, node: str) -> Iterator[tuple[int, Columns]]:
         pa.array(sender, pa.string()),
         np.array(safe, dtype=bool),
         marks,
+        corel,
         first or 0,
         last,
         events,
@@ -212,6 +222,10 @@ def _extra(line: bytes) -> Extra:
     if not isinstance(fields, dict) or not str(fields.get("event")).startswith("x-"):
         raise Unreadable
     return msgspec.convert(fields, Extra)
+
+
+def _of_corel(event: Any) -> bool:
+    return type(event) in OF_COREL or (type(event) is Extra and event.event in (WIPED_EVENT, RESTORED_EVENT))
 
 
 # Parquet
@@ -245,11 +259,14 @@ def _of_table(table: pa.Table, node: str, path: Path) -> Columns:
     others = np.flatnonzero(~message)
     places = np.cumsum(message)
     marks: list[tuple[int, Any]] = []
+    corel: list[Any] = []
     for place, row in zip(others, table.take(pa.array(others)).to_pylist(), strict=True):
         fields = {name: value for name, value in row.items() if value is not None}
         found = convert_row(fields, str(path))
         if type(found) is Conf or type(found) in _WHAT:
             marks.append((int(places[place]), found))
+        elif _of_corel(found):
+            corel.append(found)
     chosen = pa.array(np.flatnonzero(message))
     send = send[message]
     columns = {name: _plain(table, name, pa.string()).take(chosen) for name in ("msg", "conf", "sender", "service")}
@@ -267,6 +284,7 @@ def _of_table(table: pa.Table, node: str, path: Path) -> Columns:
         columns["sender"],
         pc.equal(columns["service"], "safe").to_numpy(zero_copy_only=False),
         marks,
+        corel,
         int(steps[0]) if len(steps) else 0,
         int(steps[-1]) if len(steps) else 0,
         len(steps),
@@ -395,6 +413,21 @@ def _table(chunk: Chunk, cid: int, columns: Columns, nodes: tuple[str, ...]) -> 
         wrong,
     ]
     return pa.table([pa.array(column) for column in data], schema=MESSAGE_SCHEMA)
+
+
+def _corel_table(chunk: Chunk, events: list[Any], nodes: tuple[str, ...]) -> pa.Table:
+    """The events as they are; those that the local checker refuses are refused."""
+    model, known = CorelModel(list(nodes)), set(nodes)
+    for event in events:
+        if isinstance(event, Primary) and not known.issuperset(event.members):
+            raise Unreadable
+        if model.note(chunk.node, event) is not None:
+            raise Unreadable
+    count = len(events)
+    encode = msgspec.json.Encoder().encode
+    data = [[chunk.trace] * count, [chunk.node] * count, [event.step for event in events], [*map(encode, events)]]
+    return pa.table([pa.array(column, kind) for column, kind in zip(data, COREL_SCHEMA.types, strict=True)],
+                    schema=COREL_SCHEMA)  # fmt: skip
 
 
 def as_batches(rows: Iterable[dict[str, Any]], schema: pa.Schema, size: int = 1 << 14) -> Iterator[pa.RecordBatch]:
