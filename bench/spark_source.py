@@ -96,14 +96,13 @@ class BareReader(DataSourceReader):
             yield batches[0].slice(0, left)
 
 
-_built: list[Any] = []
-
-
 def prebuilt(path: str, schema: StructType) -> list[Any]:
     """The first batches of the log, with all buffers of their own, kept in the worker's memory."""
     from ordercast.spark.connector.columns import Rows
 
-    if not _built:
+    # This file is the main program, so what it holds travels with each task; `sys` is the worker's own.
+    built: list[Any] = sys.__dict__.setdefault("_ordercast_bench", [])
+    if not built:
         reader = LogReader(path)
         batches = islice(Rows(schema, "bench").of(reader.read(0)), 32)
         import pyarrow as pa
@@ -112,8 +111,8 @@ def prebuilt(path: str, schema: StructType) -> list[Any]:
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, batch.schema) as stream:
                 stream.write_batch(batch)
-            _built.extend(pa.ipc.open_stream(sink.getvalue()))
-    return _built
+            built.extend(pa.ipc.open_stream(sink.getvalue()))
+    return built
 
 
 def total(frame: DataFrame) -> tuple[int, int]:
