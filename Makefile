@@ -48,6 +48,7 @@ soak: setup
 	@$(BIN)/ordercast sim --engine totem --seeds $(SEEDS)
 	@$(BIN)/python -m tests.security.fuzz --packets 10000000
 	@$(BIN)/python -m tests.chaos --minutes 30
+	@$(BIN)/python -m tests.chaos --durable --minutes 10 --seconds 20
 
 # Breaks the engines on purpose, in many ways, and shows that the simulator, the checker and the requirements notice.
 mutate: setup

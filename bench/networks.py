@@ -107,7 +107,7 @@ FAULTS: dict[str, tuple[tuple[str, int, int], ...]] = {
 
 
 def faults(args: argparse.Namespace) -> None:
-    for style in ("active", "passive", "active-passive:2"):
+    for style in (STYLES[name][1] for name in args.styles if name != "none"):
         with (
             tempfile.TemporaryDirectory() as directory,
             namespaces(4, networks=3) as places,

@@ -181,9 +181,43 @@ def where() -> None:
     print(PLOTS / "where.svg")
 
 
+NETWORK_STYLES = {
+    "none": ("one network", "#555555"),
+    "active": ("active, two networks", "#1f4e9c"),
+    "passive": ("passive, two networks", "#4d8c3f"),
+    "active-passive": ("active-passive, two of three", "#b3401f"),
+}
+PAPER_AT_1_KB = {"none": (9_000, 9_000), "active": (7_500, 8_000), "passive": (10_950, 12_900)}
+"""Messages a second, as far as the text of paper 001 tells: more than 9,000; up to 1,000 to 1,500 less; 2,000 to 4,000
+KB/s more."""
+
+
+def networks() -> None:
+    """Figures 6 to 9 of paper 001: styles of replication over networks of 100 Mbit/s."""
+    runs = _read("networks-figures")["runs"].values()
+    for nodes in sorted({run["nodes"] for run in runs}):
+        sizes = sorted({run["size"] for run in runs if run["nodes"] == nodes})
+        for name, label, unit in (
+            (f"networks-messages-{nodes}", "messages a second at the slowest node", 1.0),
+            (f"networks-bytes-{nodes}", "KB a second at the slowest node", 1e-3),
+        ):
+            axes = _new()
+            for style, (says, colour) in NETWORK_STYLES.items():
+                found = {run["size"]: run for run in runs if (run["nodes"], run["style"]) == (nodes, style)}
+                points = [(at, found[at]["delivered_per_s"] * (at * unit if unit < 1 else 1)) for at in sorted(found)]
+                axes.plot([x for x, _ in points], [y for _, y in points], color=colour, marker="o", label=says)
+                if style in PAPER_AT_1_KB:
+                    low, high = (rate * (1_024 * unit if unit < 1 else 1) for rate in PAPER_AT_1_KB[style])
+                    bar = ((low + high) / 2, (high - low) / 2)
+                    axes.errorbar([1_024], [bar[0]], [bar[1]], color=colour, marker="x", capsize=6, linestyle="none",
+                                  markersize=8, label=f"the paper's text, {says.split(',')[0]}")  # fmt: skip
+            _finish(axes, name, f"bytes of a message; {nodes} nodes, networks of 100 Mbit/s", label, sizes)
+
+
 def main() -> int:
     matplotlib.rcParams.update(STYLE)
-    for name, plot in (("sizes", by_size), ("loads", by_load), ("nodes", by_nodes), ("where", where)):
+    plots = {"sizes": by_size, "loads": by_load, "nodes": by_nodes, "where": where, "networks-figures": networks}
+    for name, plot in plots.items():
         if _read(name) is None:
             print(f"bench/results/{name}.json is not there: no plots of it", file=sys.stderr)
             continue

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from ordercast.bench.durable import DurableWork, run_system
+from ordercast.bench.durable_peers import installed
 from ordercast.bench.report import summarize, table
 from ordercast.bench.run import quantile_ms
 from ordercast.cli.main import main
@@ -61,6 +63,8 @@ def test_limit_of_the_disk(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
     ("arguments", "said"),
     [
         (["--engine", "paxos"], "there is no engine 'paxos'"),
+        (["durable"], "durable needs --data-dir"),
+        (["--engine", "corel"], "under data_dir, which is not given"),
         (["--loss", "1"], "--loss and --single-packets need --hosts netns"),
         (["--rate", "10", "--size", "4"], "--size is at least 8"),
         (["limit", "--durable", "/no/such/directory"], "no directory"),
@@ -109,3 +113,51 @@ def test_table_aligns() -> None:
         "x     1,000",
         "long      –",
     ]
+
+
+def test_a_durable_group(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [
+        "--engine",
+        "corel",
+        "--nodes",
+        "3",
+        "--seconds",
+        "0.5",
+        "--warm-up",
+        "0.2",
+        "--data-dir",
+        str(tmp_path),
+    ]
+    assert main(["bench", *arguments, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["engine"], found["views"]) == ("corel", 0)
+    assert found["delivered_per_s"] > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_durable_writes_beside_the_disk(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ordercast.cli.bench_durable.installed", dict)
+    arguments = ["--outstanding", "30", "--repeat", "1", "--seconds", "0.5", "--warm-up", "0.2"]
+    assert main(["bench", "durable", "--data-dir", str(tmp_path), *arguments, "--json"]) == 0
+    printed = capsys.readouterr()
+    found = json.loads(printed.out)
+    assert set(found["systems"]) == {"corel", "disk"}
+    assert found["not_installed"] == ["etcd", "nats", "pysyncobj"]
+    assert all(f"{name} is not installed" in printed.err for name in found["not_installed"])
+    ours, disk = found["systems"]["corel"], found["systems"]["disk"]
+    assert ours["writes_per_s"] > 0
+    assert ours["ack_ms"]["p50"] > 0
+    assert found["ratios"]["disk"] == round(ours["writes_per_s"] / disk["writes_per_s"], 3)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("peer", ["etcd", "nats", "pysyncobj"])
+def test_writes_of_a_peer(peer: str, tmp_path: Path) -> None:
+    if peer not in installed():
+        pytest.skip(f"{peer} is not installed")
+    work = DurableWork(tmp_path, outstanding=30, seconds=0.5, warm_s=0.2)
+    found = run_system(peer, work)
+    assert found["writes_per_s"] > 0
+    assert found["ack_ms"]["p50"] > 0

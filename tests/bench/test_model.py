@@ -34,7 +34,8 @@ def test_what_costs_more_is_slower() -> None:
     alone = model.simulate(3, 1024, COSTS, replace(model.HERE, cores=1))
     assert alone["delivered_per_s"] < base["delivered_per_s"]
     slow_link = model.simulate(3, 1024, COSTS, replace(model.HOSTS, bytes_per_us=12.5))
-    assert 8 < slow_link["delivered_per_s"] * 1024 / 1e6 < 12.5
+    # Each has a link of its own, and where the token goes ahead of the messages they send at the same time.
+    assert 12.5 < slow_link["delivered_per_s"] * 1024 / 1e6 < 3 * 12.5
 
 
 def test_costs_are_found_from_the_processor_time_that_they_explain() -> None:

@@ -107,6 +107,8 @@ class Round:
 
     options: ClassVar[dict[str, Any]] = {}
     """Of the members, beside those that all have."""
+    each_kind = False
+    """Whether every kind of fault is to happen, however long that takes."""
 
     def __init__(self, seed: int, directory: Path, seconds: float, *, nodes: int = 5, hosts: Hosts | None = None):
         self.seed = seed
@@ -151,8 +153,8 @@ class Round:
         until = time.monotonic() + self.seconds
         # Each kind at least once, in any order; then whatever comes.
         first = self.rng.sample(faults, len(faults))
-        for fault in itertools.chain(first, iter(lambda: self.rng.choice(faults), None)):
-            if time.monotonic() >= until:
+        for number, fault in enumerate(itertools.chain(first, iter(lambda: self.rng.choice(faults), None))):
+            if time.monotonic() >= until and (number >= len(first) or not self.each_kind):
                 return
             fault()
             self.faults[fault.__name__.strip("_")] += 1

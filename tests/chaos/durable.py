@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,16 +21,17 @@ from tests.chaos.durable_member import CORRUPT, FAILED
 
 from ordercast.errors import GroupError
 from ordercast.log import LogReader
+from ordercast.log.repair import repair
 
 SMALL_DISK_BYTES = 256 * 2**20
 _SCRIPT = Path(__file__).with_name("durable_member.py")
-_SOURCES = Path(__file__).resolve().parents[2] / "src"
 
 
 class DurableRound(Round):
     """With a small disk, a mounted tmpfs, of the last member's own where root runs it."""
 
     options: ClassVar[dict[str, Any]] = {"script": _SCRIPT, "more": {"founders": 5}}
+    each_kind = True
 
     def __init__(self, seed: int, directory: Path, seconds: float, *, small_disk: bool, **more: Any) -> None:
         self.green_at_crashes: list[tuple[str, int, str]] = []
@@ -76,9 +76,11 @@ class DurableRound(Round):
             member.go_on()
         ballast = member.data_dir / "ballast"
         try:
-            with ballast.open("wb") as file:
-                free = os.statvfs(member.data_dir)
-                os.posix_fallocate(file.fileno(), 0, max(1, free.f_bavail * free.f_frsize))
+            with ballast.open("wb") as file, contextlib.suppress(OSError):
+                while True:  # the member writes too: what is left is taken until nothing is
+                    free = os.statvfs(member.data_dir)
+                    take = max(4096, free.f_bavail * free.f_frsize // 2)
+                    os.posix_fallocate(file.fileno(), file.seek(0, os.SEEK_END), take)
             try:
                 status = member.process.wait(QUIET_S)
             except subprocess.TimeoutExpired:
@@ -108,8 +110,8 @@ class DurableRound(Round):
         before = bytearray(path.read_bytes())
         before[at + self.rng.randrange(64, 100)] ^= 1 << self.rng.randrange(8)
         path.write_bytes(before)
-        found = command("verify", member.data_dir)
-        if found.returncode != 1 or f"damaged at byte {at}" not in found.stdout:
+        found = [*LogReader(member.data_dir).verify()]
+        if not any(f"damaged at byte {at}" in line for line in found):
             raise Failure(f"byte {at} of {path} is damaged, and verify says: {found}")
         if last:
             member.start()
@@ -119,8 +121,8 @@ class DurableRound(Round):
             member.kill()
         if path.read_bytes() != bytes(before):
             raise Failure(f"a damaged segment was changed: {path}")
-        done = command("repair", member.data_dir, "--from-log", self.rng.choice(donors).data_dir)
-        if done.returncode or command("verify", member.data_dir).returncode:
+        done = repair(member.data_dir, self.rng.choice(donors).data_dir)
+        if [each.segment for each in done] != [path.name] or [*LogReader(member.data_dir).verify()]:
             raise Failure(f"{path} is not repaired: {done}")
         self._restart(member)
 
@@ -212,14 +214,6 @@ def log_end(member: Member) -> int:
         return LogReader(member.data_dir).end
     except GroupError:
         return -1
-
-
-def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": str(_SOURCES)}
-    return subprocess.run(
-        [sys.executable, "-m", "ordercast", "log", *map(str, arguments)],
-        env=environment, capture_output=True, text=True, timeout=QUIET_S, check=False,
-    )  # fmt: skip
 
 
 @contextlib.contextmanager

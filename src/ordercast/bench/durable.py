@@ -17,16 +17,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ordercast.bench.disk import run_disk
 from ordercast.bench.durable_node import DurableOptions
 from ordercast.bench.durable_peers import MEMBERS, etcd, load, nats, ports
-from ordercast.bench.durable_pysyncobj import Options as PySyncObjOptions
 from ordercast.bench.hosts import Place
 from ordercast.bench.load import LoadOptions
 from ordercast.bench.processes import Processes, python
 from ordercast.bench.run import Tick, quantile_ms
+
+if TYPE_CHECKING:  # needs pysyncobj, which is an extra
+    from ordercast.bench.durable_pysyncobj import Options as PySyncObjOptions
 
 SYSTEMS = ("corel", "etcd", "nats", "pysyncobj")
 

@@ -72,12 +72,19 @@ class Node:
         self.messages = 0
         self.bytes = 0
         self.views = 0
+        self.view_id = ""
         self.sent = 0
         self.read_bytes = 0
         """The sum of the bytes that were looked at; nobody asks for it, but it has to be known."""
         self.late_ns = array("Q")
         self.measuring = False
         self.sending = True
+
+    def note(self, event: object) -> None:
+        """A durable group tells a view again when it has become primary."""
+        if isinstance(event, View) and event.id != self.view_id:
+            self.view_id = event.id
+            self.views += 1
 
     # Reading
 
@@ -91,7 +98,7 @@ class Node:
     async def _read_batches(self, timed: bool) -> None:
         async for batch in self.group.batches():
             if not isinstance(batch, Batch):
-                self.views += isinstance(batch, View)
+                self.note(batch)
                 continue
             lengths, blob = batch.lengths, batch.blob
             count = len(lengths)
@@ -116,7 +123,7 @@ class Node:
                 self.bytes += len(data)
                 self.read_bytes += data[0]
             else:
-                self.views += isinstance(event, View)
+                self.note(event)
 
     async def _read_timed_events(self) -> None:
         async for event in self.group:
@@ -126,7 +133,7 @@ class Node:
                 if self.measuring:
                     self.late_ns.append(time.monotonic_ns() - DUE.unpack_from(event.data)[0])
             else:
-                self.views += isinstance(event, View)
+                self.note(event)
 
     # Sending
 

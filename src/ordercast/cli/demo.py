@@ -29,7 +29,7 @@ from rich.table import Table
 
 from ordercast.check import TraceError, Verdict, check_trace
 from ordercast.cli import demo_simulated
-from ordercast.cli.demo_networks import NetworksFailed, play_networks
+from ordercast.cli.demo_networks import play_networks
 
 _EXAMPLE = """\
 exit status: 0 all went as told and the traces keep every property, 1 not so, 2 bad usage
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
         try:
             play(stage)
             verdict = check_trace(traces)
-        except (DemoFailed, NetworksFailed, TraceError) as error:
+        except (DemoFailed, TraceError) as error:
             keep = True
             print(f"ordercast demo: {error} (traces and logs are in {directory})", file=sys.stderr)
             return 1

@@ -13,7 +13,16 @@ from struct import Struct
 from ordercast.engine.contract import Run
 from ordercast.wire.ids import NodeKey, Service
 from ordercast.wire.layout import Malformed
-from ordercast.wire.train import HEADER, HEADER_BYTES, NONE_LENGTH, Flag, entry_lengths
+from ordercast.wire.train import (
+    ENTRIES_PLAIN,
+    HEADER,
+    HEADER_BYTES,
+    NONE_LENGTH,
+    UNPACK_LENGTHS,
+    Flag,
+    Train,
+    entry_lengths,
+)
 
 MESSAGE_BYTES_MAX = 256 * 2**20
 """The longest message that is put together again; a sender that goes on beyond it is cut off with an error."""
@@ -23,6 +32,7 @@ PLACE_SHIFT = 16
 
 _CONTINUES, _UNFINISHED = int(Flag.CONTINUES), int(Flag.UNFINISHED)
 _KEYS, _HEADERS = int(Flag.KEYS), int(Flag.HEADERS)
+_FIRST_AND_STAMP = Struct("<36xQQ")
 
 
 class Batch:
@@ -114,6 +124,80 @@ class Assembler:
     def feed(self, run: Run) -> Batch | None:
         """The messages that the run completes, or None."""
         train = run.train
+        if train.columns:
+            return self._feed_columns(run)
+        raw, segment, marks = train.raw, train.segment, train.marks
+        if run.stop - run.start < train.count:
+            marks = marks[run.start : run.stop]
+        at = run.start * segment
+        goes_on = marks[0] & _CONTINUES
+        first = self._first(train, at, goes_on)
+        pieces, lengths = first.pieces, [first.size] if goes_on else []
+        last = (at, 0, -1)  # where the last message begins: its packet, its first piece, how many bytes of that
+        places: list[int] | None = [] if self.places else None
+        for mark in marks:
+            entries = mark >> 16
+            body = at + HEADER_BYTES + 2 * entries
+            if entries <= ENTRIES_PLAIN:
+                table = UNPACK_LENGTHS[entries](raw, at + HEADER_BYTES)
+            else:
+                table = entry_lengths(raw, at, entries)
+            pieces.append(raw[body : body + sum(table)])
+            if mark & _CONTINUES != goes_on:
+                raise Malformed(
+                    f"packet {train.first_seq + at // segment} does not go on where the one before it ended"
+                )
+            if goes_on:
+                lengths[-1] += table[0]
+                self._check_size(lengths[-1])
+                lengths += table[1:]
+            else:
+                lengths += table
+            if mark & _UNFINISHED:
+                if entries > 1 or not goes_on:
+                    last = (at, len(pieces) - 1, table[-1])
+                goes_on = _CONTINUES
+            else:
+                goes_on = 0
+            if places is not None:
+                place = (train.first_seq + at // segment) << PLACE_SHIFT
+                places += range(place, place + len(lengths) - (goes_on != 0) - len(places))
+            at += segment
+        if goes_on:
+            self._keep_last(train, first, lengths, last)
+        if not lengths:
+            return None
+        batch = Batch(train.sender, train.service, first.number, first.stamp, lengths, b"".join(pieces))
+        batch.places = places
+        return batch
+
+    def _first(self, train: Train, at: int, goes_on: int) -> _Partial:
+        """The first message of the packet at `at`: one that was begun before, or a new one."""
+        begun = self._partials.pop(train.sender, None)
+        if not goes_on:
+            return _Partial(*_FIRST_AND_STAMP.unpack_from(train.raw, at))
+        if begun is None:
+            raise Malformed(f"packet {train.first_seq + at // train.segment} continues a message that never began")
+        return begun
+
+    def _keep_last(self, train: Train, first: _Partial, lengths: list[int], last: tuple[int, int, int]) -> None:
+        """Takes the last message out of the pieces that begin with `first`, because it is unfinished."""
+        size = lengths.pop()
+        self._check_size(size)
+        at, begin, count = last
+        message = first
+        if count >= 0:
+            pieces = first.pieces
+            message = _Partial(first.number + len(lengths), _FIRST_AND_STAMP.unpack_from(train.raw, at)[1])
+            cut = len(pieces[begin]) - count
+            message.pieces = [pieces[begin][cut:], *pieces[begin + 1 :]]
+            pieces[begin:] = [pieces[begin][:cut]]
+        message.size = size
+        self._partials[train.sender] = message
+
+    def _feed_columns(self, run: Run) -> Batch | None:
+        """The same, packet by packet, for messages with keys or headers."""
+        train = run.train
         raw, segment, sender, columns = train.raw, train.segment, train.sender, train.columns
         lengths: list[int] = []
         pieces: list[bytes] = []
@@ -172,7 +256,10 @@ class Assembler:
     def _grow(self, partial: _Partial, piece: bytes) -> None:
         partial.pieces.append(piece)
         partial.size += len(piece)
-        if partial.size > self.message_bytes_max:
+        self._check_size(partial.size)
+
+    def _check_size(self, size: int) -> None:
+        if size > self.message_bytes_max:
             raise Malformed(f"a message of more than {self.message_bytes_max} bytes")
 
 

@@ -87,6 +87,8 @@ NAMESAKE_US = 2_000_000
 DRAINS_MAX = 32
 """Drains of the data socket in one turn: more than its buffer holds."""
 REPORT_INTERVAL_US = 1_000_000
+KEPT_BYTES = 16 << 20
+"""From this size on a block of memory goes back to the system when it is freed; twice as much may be kept."""
 ADDRESSES_MAX = 1024
 
 _BEACON_MEMBERS = 32
@@ -265,6 +267,7 @@ class Driver(threading.Thread):
         error: GroupError | None = None
         whole = False
         try:
+            _keep_freed_memory()
             self._listen()
             if not self._stopping:
                 self._open_log()
@@ -651,6 +654,16 @@ class Driver(threading.Thread):
             self.engine.throttle(now, False)
         if self._begun is not None:
             self.engine.leave(now)
+
+
+def _keep_freed_memory() -> None:
+    """Lets the allocator hand the memory of trains out again instead of returning it to the system.
+
+    glibc returns what is free at the end of its heap from 128 KiB on, and maps what is larger anew each time, until a
+    large block has been freed: from then on that block's size is the limit. A page that is handed out anew costs more
+    than what stands in it. The block is never touched, so it costs two system calls.
+    """
+    bytes(KEPT_BYTES)
 
 
 def _now() -> int:

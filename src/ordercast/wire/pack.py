@@ -7,25 +7,29 @@ per packet.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
+from itertools import accumulate
 from struct import pack
 
 from ordercast.wire.ids import NodeKey, Service
 from ordercast.wire.layout import PACKET_BYTES_MAX
-from ordercast.wire.train import HEADER_BYTES, NONE_LENGTH, PADDING_MAX, Flag, pack_tail
+from ordercast.wire.train import HEADER_BYTES, NONE_LENGTH, PADDING_MAX, Flag, pack_lengths, pack_tail
 
 # Plain integers: arithmetic of IntFlag would cost more than the rest of a packet's header.
 _SAFE, _CONTINUES, _UNFINISHED = int(Flag.SAFE), int(Flag.CONTINUES), int(Flag.UNFINISHED)
 _KEYS, _HEADERS = int(Flag.KEYS), int(Flag.HEADERS)
 
 PACKET_BYTES_MIN = HEADER_BYTES + 32
+_ENTRY_BYTES = 2
+"""What a message, or a piece of one, takes beside its bytes."""
 
 
 class _Chunk:
     """Messages that were submitted together: one service, one stamp, the same optional columns."""
 
-    __slots__ = ("at", "bodies", "headers", "joined", "keys", "kind", "offset", "stamp")
+    __slots__ = ("at", "bodies", "ends", "headers", "joined", "keys", "kind", "lengths", "offset", "stamp")
 
     def __init__(
         self,
@@ -42,6 +46,9 @@ class _Chunk:
         self.stamp = stamp
         self.keys = keys
         self.headers = headers
+        self.lengths = list(map(len, bodies))
+        self.ends = list(accumulate(map(_ENTRY_BYTES.__add__, self.lengths)))
+        """Where each message ends if all of them, with their entries, stood back to back; without keys and headers."""
         self.at = 0
         """The next message to be packed."""
         self.offset = 0
@@ -116,7 +123,7 @@ class Packer:
                 self.bytes += sum(len(cell) for cell in column if cell)
         self._chunks.append(_Chunk(bodies, service, stamp, keys, headers))
         self.messages += len(bodies)
-        self.bytes += sum(map(len, bodies))
+        self.bytes += sum(self._chunks[-1].lengths)
 
     def packets_waiting(self) -> int:
         """About how many packets the queue would fill: the paper's backlog, counted in what the token counts."""
@@ -135,11 +142,12 @@ class Packer:
         """Takes up to `packets_max` packets off the queue, for the ring of `prefix`, numbered from `first_seq`."""
         burst = Burst(self._next_number)
         parts: list[bytes] = []
-        seq = first_seq
         while burst.count < packets_max and self._chunks:
-            full = self._fill(parts, prefix, seq)
-            seq += 1
-            burst.count += 1
+            if self._chunks[0].kind[1]:
+                packets, full = 1, self._fill_with_columns(parts, prefix, first_seq + burst.count)
+            else:
+                packets, full = self._fill(parts, prefix, first_seq + burst.count, packets_max - burst.count)
+            burst.count += packets
             if not full:
                 burst.stretches.append(b"".join(parts))
                 parts = []
@@ -148,11 +156,79 @@ class Packer:
         burst.finished = self._next_number - burst.first
         return burst
 
-    def _fill(self, parts: list[bytes], prefix: bytes, seq: int) -> bool:
-        """Appends one packet to `parts`; tells whether another may follow in the same train.
+    def _fill(self, parts: list[bytes], prefix: bytes, seq: int, packets_max: int) -> tuple[int, bool]:
+        """Appends packets of one kind to `parts`: how many, and whether another may follow in the same train.
 
-        That takes a packet of the full size, and a next message of the same service and columns.
+        That takes that they all have the full size, and a next message of the same service and columns. Which messages
+        fit into a packet is looked up, not counted out: nothing here is done once for each of them.
         """
+        chunks, sender = self._chunks, self.sender
+        chunk = chunks[0]
+        kind, at, offset, ends, sizes, bodies = (
+            chunk.kind,
+            chunk.at,
+            chunk.offset,
+            chunk.ends,
+            chunk.lengths,
+            chunk.bodies,
+        )
+        usual = self._flags | (_SAFE if kind[0] else 0)
+        capacity = self.packet_bytes - HEADER_BYTES
+        number, packets, full = self._next_number, 0, True
+        while full and packets < packets_max:
+            first, stamp, room = number, chunk.stamp, capacity
+            flags = usual | _CONTINUES if offset else usual
+            head = len(parts)
+            parts += (prefix, b"", b"")
+            lengths: list[int] = []
+            while True:
+                begin = ends[at] - sizes[at] - _ENTRY_BYTES + offset
+                stop = bisect_right(ends, begin + room, at)
+                if stop > at:
+                    if offset:
+                        lengths.append(sizes[at] - offset)
+                        parts.append(bodies[at][offset:])
+                        at += 1
+                        number += 1
+                        offset = 0
+                    lengths += sizes[at:stop]
+                    parts += bodies[at:stop]
+                    number += stop - at
+                    room -= ends[stop - 1] - begin
+                    at = stop
+                if at < len(ends):
+                    if room > _ENTRY_BYTES:
+                        room -= _ENTRY_BYTES
+                        lengths.append(room)
+                        parts.append(bodies[at][offset : offset + room])
+                        offset += room
+                        room = 0
+                        flags |= _UNFINISHED
+                    break
+                chunks.popleft()
+                full = bool(chunks) and chunks[0].kind == kind
+                if not full:
+                    break
+                chunk = chunks[0]
+                at, ends, sizes, bodies = 0, chunk.ends, chunk.lengths, chunk.bodies
+                if room <= _ENTRY_BYTES:
+                    break
+            parts[head + 1] = pack_tail(sender, seq + packets, first, stamp, flags, len(lengths))
+            parts[head + 2] = pack_lengths(len(lengths))(*lengths)
+            self.bytes -= capacity - room - _ENTRY_BYTES * len(lengths)
+            packets += 1
+            if room and room <= PADDING_MAX:
+                parts.append(bytes(room))
+            elif room:
+                full = False
+        if chunks and chunks[0] is chunk:
+            chunk.at, chunk.offset = at, offset
+        self.messages -= number - self._next_number
+        self._next_number = number
+        return packets, full
+
+    def _fill_with_columns(self, parts: list[bytes], prefix: bytes, seq: int) -> bool:
+        """The same for messages with keys or headers, one by one."""
         chunk = self._chunks[0]
         kind, stamp = chunk.kind, chunk.stamp
         service, columns = kind
@@ -164,12 +240,9 @@ class Packer:
         headers: list[int] = []
         blob: list[bytes] = []
         while room > entry:
-            if columns:
-                keys.append(_cell(chunk.keys, chunk))
-                headers.append(_cell(chunk.headers, chunk))
-                body = chunk.body()
-            else:
-                body = chunk.bodies[chunk.at]
+            keys.append(_cell(chunk.keys, chunk))
+            headers.append(_cell(chunk.headers, chunk))
+            body = chunk.body()
             left = len(body) - chunk.offset
             room -= entry
             if left > room:

@@ -33,7 +33,7 @@ kept whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import IntFlag
 from functools import lru_cache
 from struct import Struct
@@ -79,12 +79,16 @@ class Train:
     Each has `segment` bytes but the last, which may be shorter.
     """
 
-    __slots__ = ("count", "direct", "first_seq", "flags", "last_seq", "raw", "segment", "sender")
+    __slots__ = ("count", "direct", "first_seq", "flags", "last_seq", "marks", "raw", "segment", "sender")
 
-    def __init__(self, raw: bytes, segment: int, count: int, first_seq: int, sender: NodeKey, flags: int) -> None:
+    def __init__(
+        self, raw: bytes, segment: int, marks: tuple[int, ...], first_seq: int, sender: NodeKey, flags: int
+    ) -> None:
         self.raw = raw
         self.segment = segment
-        self.count = count
+        self.marks = marks
+        """Of each packet its flags and, above them, how many entries it has."""
+        self.count = count = len(marks)
         self.first_seq = first_seq
         self.last_seq = first_seq + count - 1
         self.sender = sender
@@ -125,9 +129,14 @@ def ring_prefix(ring: RingId) -> bytes:
     return _RING.pack(MAGIC, VERSION, PacketKind.DATA, ring.number, ring_digest(ring))
 
 
-def pack_tail(sender: int, seq: int, first: int, stamp: int, flags: int, count: int) -> bytes:
-    """The header behind the ring prefix."""
-    return _TAIL.pack(sender, seq, first, stamp, flags, count)
+pack_tail: Callable[[int, int, int, int, int, int], bytes] = _TAIL.pack
+"""The header behind the ring prefix, of sender, seq, first, stamp, flags and count; without a call of Python code."""
+
+
+@lru_cache(maxsize=512)
+def pack_lengths(count: int) -> Callable[..., bytes]:
+    """What makes the lengths column of a packet with so many entries."""
+    return Struct(f"<{count}H").pack
 
 
 def sender_of(data: bytes) -> NodeKey:
@@ -140,8 +149,8 @@ def _lengths(count: int) -> Struct:
     return Struct(f"<{count}H")
 
 
-_ENTRIES_PLAIN = 256
-_UNPACK_LENGTHS = [Struct(f"<{count}H").unpack_from for count in range(_ENTRIES_PLAIN + 1)]
+ENTRIES_PLAIN = 256
+UNPACK_LENGTHS = [Struct(f"<{count}H").unpack_from for count in range(ENTRIES_PLAIN + 1)]
 """For packets of up to so many entries, without a call of Python code in between."""
 
 
@@ -170,10 +179,10 @@ def check_packet(data: bytes, at: int, end: int) -> tuple[int, int, int]:
     if flags & ~_FLAGS_ALL:
         raise Malformed(f"data packet with unknown flags {flags:#x}")
     body = at + HEADER_BYTES + 2 * count
-    if flags & _COLUMNS or not 0 < count <= _ENTRIES_PLAIN or end < body:
+    if flags & _COLUMNS or not 0 < count <= ENTRIES_PLAIN or end < body:
         _check_columns(data, at, end, flags, count)
     else:
-        slack = end - body - sum(_UNPACK_LENGTHS[count](data, at + HEADER_BYTES))
+        slack = end - body - sum(UNPACK_LENGTHS[count](data, at + HEADER_BYTES))
         if slack < 0 or slack > PADDING_MAX:
             raise Malformed(f"data packet whose entries differ from its size by {slack} bytes")
     return sender, seq, flags
@@ -198,7 +207,7 @@ def parse_train(data: bytes, segment: int) -> Train | None:
     count = -(-size // segment)
     if count == 1:
         sender, seq, flags = check_packet(data, 0, size)
-        return Train(data, segment, 1, seq, NodeKey(sender), flags)
+        return Train(data, segment, (int.from_bytes(data[52:HEADER_BYTES], "little"),), seq, NodeKey(sender), flags)
     tail = (count - 1) * segment
     if segment < HEADER_BYTES or size - tail < HEADER_BYTES:
         return None
@@ -217,20 +226,20 @@ def parse_train(data: bytes, segment: int) -> Train | None:
     for mark in dict.fromkeys(marks):
         if mark & _CONSTANT != kept:
             return None
-        plain = plain and 0 < mark >> 16 <= _ENTRIES_PLAIN and mark >> 15 <= room
+        plain = plain and 0 < mark >> 16 <= ENTRIES_PLAIN and mark >> 15 <= room
     if not plain:
         for at, mark in zip(range(0, size, segment), marks, strict=True):
             _check_columns(data, at, min(at + segment, size), mark & 0xFFFF, mark >> 16)
-        return Train(data, segment, count, first_seq, sender, kept)
+        return Train(data, segment, marks, first_seq, sender, kept)
     column = HEADER_BYTES
     for mark in marks[:-1]:
         entries = mark >> 16
-        slack = room - 2 * entries - sum(_UNPACK_LENGTHS[entries](data, column))
+        slack = room - 2 * entries - sum(UNPACK_LENGTHS[entries](data, column))
         if slack < 0 or slack > PADDING_MAX:
             raise Malformed(f"data packet whose entries differ from its size by {slack} bytes")
         column += segment
     _check_columns(data, tail, size, kept, marks[-1] >> 16)
-    return Train(data, segment, count, first_seq, sender, kept)
+    return Train(data, segment, marks, first_seq, sender, kept)
 
 
 def split_packets(data: bytes, segment: int) -> Iterator[bytes]:
