@@ -44,6 +44,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
     parser.add_argument("--styles", nargs="+", default=list(STYLES), choices=list(STYLES))
+    parser.add_argument("--mbit", type=float, default=MBIT, help="figures: bandwidth of each network (%(default)s)")
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--dry", action="store_true", help="print, and leave the recorded results as they are")
     args = parser.parse_args()
@@ -76,7 +77,7 @@ def measured(work: Work, at: list[Place], repeat: int) -> dict[str, Any]:
 def figures(args: argparse.Namespace) -> None:
     base = Work(nodes=args.nodes, seconds=args.seconds, warm_s=0.7, hosts="netns")
     with namespaces(args.nodes, networks=3) as places:
-        shape(places, 3, MBIT)
+        shape(places, 3, args.mbit)
         for size in args.sizes:
             for style in args.styles:
                 networks, replication = STYLES[style]
@@ -90,7 +91,7 @@ def figures(args: argparse.Namespace) -> None:
                     flush=True,
                 )
                 key = f"{args.nodes} nodes, {size:05} B, {style}"
-                point = {"nodes": args.nodes, "size": size, "style": style, "mbit": MBIT}
+                point = {"nodes": args.nodes, "size": size, "style": style, "mbit": args.mbit}
                 record("networks-figures", key, point | run, args.dry)
 
 
