@@ -68,8 +68,31 @@ def some(places: list[Place], networks: int) -> list[Place]:
     return [Place(place.addresses[:networks], place.namespace) for place in places]
 
 
+class Idle:
+    """How much of the machine had nothing to do in the last seconds of a run: none left, and the networks were not the
+    limit."""
+
+    def __init__(self) -> None:
+        self.samples: list[tuple[float, int, int]] = []
+
+    def tick(self) -> None:
+        counts = [int(word) for word in Path("/proc/stat").read_text().split("\n")[0].split()[1:]]
+        self.samples.append((time.monotonic(), counts[3], sum(counts[:8])))
+
+    def percent(self, seconds: float) -> float:
+        end, idle, total = self.samples[-1]
+        first = min(self.samples, key=lambda sample: abs(end - seconds - sample[0]))
+        return round(100 * (idle - first[1]) / max(total - first[2], 1), 1)
+
+
+def measured_once(work: Work, at: list[Place]) -> dict[str, Any]:
+    idle = Idle()
+    run = run_group(work, at, idle.tick)
+    return run | {"idle_percent": idle.percent(work.seconds)}
+
+
 def measured(work: Work, at: list[Place], repeat: int) -> dict[str, Any]:
-    runs = [run_group(work, at) for _ in range(repeat)]
+    runs = [measured_once(work, at) for _ in range(repeat)]
     middle = sorted(runs, key=lambda run: run["delivered_per_s"])[len(runs) // 2]
     return middle | {"delivered_per_s_of_runs": [run["delivered_per_s"] for run in runs]}
 
@@ -87,7 +110,7 @@ def figures(args: argparse.Namespace) -> None:
                 print(
                     f"{args.nodes} nodes {size:6} B {style:15} {run['delivered_per_s']:7} messages/s "
                     f"{mbit:6.1f} Mbit/s {run['rotations_per_s']:4} rotations/s {run['retransmissions']:5} again "
-                    f"{run['cpu_s']:5.1f} cpu s {run['views']} views {run['receive_drops']}+{run['send_drops']} drops",
+                    f"{run['cpu_s']:5.1f} cpu s, idle {run['idle_percent']:4.1f} %, {run['views']} views {run['receive_drops']}+{run['send_drops']} drops",
                     flush=True,
                 )
                 key = f"{args.nodes} nodes, {size:05} B, {style}"

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from ordercast.bench.hosts import PREFIX, HostsError, Place
 
-BURST_BYTES = 64 * 1024
-"""A bucket holds one train as the kernel is given it: smaller buckets would cut trains into packets, which costs
-processor time that a network card would spend."""
-QUEUE_BYTES = 2 * 2**20
+BURST_BYTES = 96 * 1024
+"""A bucket holds one train of 64 KiB with the headers of its packets: from a smaller one the kernel cuts trains into
+packets, which costs processor time that a network card would spend."""
+QUEUE_BYTES = 4 * 2**20
 """What waits for the line: more than the window of a ring, as in a switch with deep buffers."""
 
 
