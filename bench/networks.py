@@ -35,6 +35,7 @@ STYLES = {
     "active-passive": (3, "active-passive:2"),
 }
 MBIT = 100
+SHOWN = ("rotations_per_s", "retransmissions", "cpu_s", "idle_percent", "views", "receive_drops", "send_drops")
 
 
 def main() -> None:
@@ -108,9 +109,8 @@ def figures(args: argparse.Namespace) -> None:
                 run = measured(work, some(places, networks), args.repeat)
                 mbit = run["delivered_per_s"] * size * 8 / 1e6
                 print(
-                    f"{args.nodes} nodes {size:6} B {style:15} {run['delivered_per_s']:7} messages/s "
-                    f"{mbit:6.1f} Mbit/s {run['rotations_per_s']:4} rotations/s {run['retransmissions']:5} again "
-                    f"{run['cpu_s']:5.1f} cpu s, idle {run['idle_percent']:4.1f} %, {run['views']} views {run['receive_drops']}+{run['send_drops']} drops",
+                    f"{args.nodes} nodes {size:6} B {style:15} {run['delivered_per_s']:7} messages/s {mbit:6.1f} Mbit/s",
+                    *(f"{name} {run[name]}" for name in SHOWN),
                     flush=True,
                 )
                 key = f"{args.nodes} nodes, {size:05} B, {style}"
