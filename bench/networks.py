@@ -109,7 +109,7 @@ def figures(args: argparse.Namespace) -> None:
                 run = measured(work, some(places, networks), args.repeat)
                 mbit = run["delivered_per_s"] * size * 8 / 1e6
                 print(
-                    f"{args.nodes} nodes {size:6} B {style:15} {run['delivered_per_s']:7} messages/s {mbit:6.1f} Mbit/s",
+                    f"{args.nodes} nodes {size:6} B {style:15} {run['delivered_per_s']:7} messages/s {mbit:.1f} Mbit/s",
                     *(f"{name} {run[name]}" for name in SHOWN),
                     flush=True,
                 )
