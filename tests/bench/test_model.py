@@ -67,7 +67,13 @@ def test_plots_of_the_same_data_are_the_same_bytes(tmp_path: Path, monkeypatch: 
     figures = {"delivered_per_s": 1000, "mb_per_s": 1.0, "rotations_per_s": 10, "latency_ms": {"p50": 1.0, "p99": 2.0}}
     systems = {name: figures | {"runs": [{}]} for name in plots.LOOKS} | {"jgroups": {"runs": []}}
     points = {str(n): {"size": n, "rate": n * 100, "nodes": n, "systems": systems} for n in (2, 4)}
-    monkeypatch.setattr(plots, "_read", lambda name: None if name in ("model", "where") else {"points": points})
+    runs = {
+        f"{style}/{n}": figures | {"nodes": 4, "style": style, "size": n}
+        for style in plots.NETWORK_STYLES
+        for n in (2, 4)
+    }
+    data = {"points": points, "runs": runs}
+    monkeypatch.setattr(plots, "_read", lambda name: None if name in ("model", "where") else data)
     made = []
     for folder in ("a", "b"):
         monkeypatch.setattr(plots, "PLOTS", tmp_path / folder)
@@ -76,6 +82,9 @@ def test_plots_of_the_same_data_are_the_same_bytes(tmp_path: Path, monkeypatch: 
     assert made[0] == made[1]
     assert set(made[0]) == {
         f"{name}.svg"
-        for name in ("throughput-size", "bytes-size", "latency-load", "throughput-nodes", "rotation-nodes")
-    }
-    assert all(b"ordercast" in svg for svg in made[0].values())
+        for name in (
+            "throughput-size", "bytes-size", "latency-load", "throughput-nodes", "rotation-nodes",
+            "networks-messages-4", "networks-bytes-4",
+        )
+    }  # fmt: skip
+    assert all(b"ordercast" in svg or b"active, two networks" in svg for svg in made[0].values())
