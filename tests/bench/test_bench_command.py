@@ -64,6 +64,7 @@ def test_limit_of_the_disk(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
     [
         (["--engine", "paxos"], "there is no engine 'paxos'"),
         (["durable"], "durable needs --data-dir"),
+        (["durable", "--data-dir", ".", "--together", "1000"], "1000 writes together of 3 members are more than 1536"),
         (["--engine", "corel"], "under data_dir, which is not given"),
         (["--loss", "1"], "--loss and --single-packets need --hosts netns"),
         (["--rate", "10", "--size", "4"], "--size is at least 8"),
@@ -139,7 +140,7 @@ def test_durable_writes_beside_the_disk(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ordercast.cli.bench_durable.installed", dict)
-    arguments = ["--outstanding", "30", "--repeat", "1", "--seconds", "0.5", "--warm-up", "0.2"]
+    arguments = ["--outstanding", "30", "--together", "5", "--repeat", "1", "--seconds", "0.5", "--warm-up", "0.2"]
     assert main(["bench", "durable", "--data-dir", str(tmp_path), *arguments, "--json"]) == 0
     printed = capsys.readouterr()
     found = json.loads(printed.out)

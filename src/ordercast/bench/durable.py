@@ -39,6 +39,8 @@ class DurableWork:
     size: int = 1024
     outstanding: int = 1536
     """Of all members together."""
+    together: int = 1
+    """Writes that a member of corel sends in one call."""
     rate: float = 0.0
     """Of all members together; 0: saturated."""
     seconds: float = 5.0
@@ -72,7 +74,7 @@ def _corel_options(work: DurableWork, folder: Path) -> list[DurableOptions]:
         {
             "group": group, "name": f"n{index + 1}", "index": index, "nodes": MEMBERS, "size": work.size,
             "outstanding": work.outstanding // MEMBERS, "rate": work.rate / MEMBERS, "warm_s": work.warm_s,
-            "seconds": work.seconds, "data_dir": str(folder),
+            "seconds": work.seconds, "data_dir": str(folder), "together": 1 if work.rate else work.together,
         }
         for index in range(MEMBERS)
     ]  # fmt: skip

@@ -31,6 +31,8 @@ class DurableOptions(TypedDict):
     size: int
     outstanding: int
     """Writes of this node that may wait for their acknowledgement."""
+    together: int
+    """Writes that are sent in one call, and acknowledged by one ticket; with a rate 1."""
     rate: float
     """Writes a second of this node; 0: as many as `outstanding` allows."""
     warm_s: float
@@ -57,19 +59,23 @@ class Node:
     def collect(self) -> None:
         now = time.monotonic_ns()
         pending, took = self.pending, self.took_ns
+        together = self.options["together"]
         while pending and pending[0][0].done:
             ticket, begun = pending.popleft()
             ticket.result()
             if self.measuring:
-                self.acknowledged += 1
-                took.append(now - begun)
+                self.acknowledged += together
+                took += [now - begun] * together
 
     async def keep_outstanding(self, until_ns: int) -> None:
-        body, most = os.urandom(self.options["size"]), self.options["outstanding"]
-        send, pending = self.group.send_nowait, self.pending
+        together, pending = self.options["together"], self.pending
+        bodies, most = [os.urandom(self.options["size"])] * together, self.options["outstanding"] // together
         while (now := time.monotonic_ns()) < until_ns:
             for _ in range(most - len(pending)):
-                pending.append((send(body), now))
+                if together == 1:
+                    pending.append((self.group.send_nowait(bodies[0]), now))
+                else:
+                    pending.append((await self.group.send_many(bodies), now))
             await pending[0][0]
             self.collect()
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ordercast.bench.disk import run_disk
+from ordercast.bench.durable_peers import MEMBERS
 from ordercast.bench.hosts import MTU_MAX, MTU_MIN, HostsError, refuse_without_namespaces
 from ordercast.bench.limit import run_limit
 from ordercast.bench.peers import PEERS
@@ -98,8 +99,15 @@ def add_parser(subparsers: Any) -> None:
         help="peers: this one only, or these",
     )
     parser.add_argument(
-        "--outstanding", type=_count(1_000_000), default=OUTSTANDING, metavar="N",
+        "--outstanding",
+        type=_count(1_000_000),
+        default=OUTSTANDING,
+        metavar="N",
         help="durable: writes of all members that may wait for their acknowledgement (%(default)s)",
+    )
+    parser.add_argument(
+        "--together", type=_count(1_000_000), default=1, metavar="N",
+        help="durable: writes that a member of corel sends in one call, with one acknowledgement (%(default)s)",
     )  # fmt: skip
     parser.add_argument("--packet", type=_count(65_000), metavar="BYTES", help="limit: size of a packet")
     parser.add_argument("--durable", type=Path, metavar="DIR", help="limit: appends to this disk, each made durable")
@@ -217,6 +225,8 @@ def _group(args: argparse.Namespace) -> int:
 def _durable(args: argparse.Namespace) -> int:
     if args.data_dir is None or not os.access(args.data_dir, os.W_OK | os.X_OK):
         raise _Refused("durable needs --data-dir, a directory on the disk that is to be measured")
+    if args.together * MEMBERS > args.outstanding:
+        raise _Refused(f"{args.together} writes together of {MEMBERS} members are more than {args.outstanding}")
     return measure_durable(args)
 
 

@@ -21,7 +21,15 @@ _INSTALL = {"etcd": "apt-get install etcd-server", "nats": "apt-get install nats
 
 def measure_durable(args: argparse.Namespace) -> int:
     """Exit status 1 when a run of ours failed."""
-    work = DurableWork(args.data_dir, args.size, max(MEMBERS, args.outstanding), args.rate, args.seconds, args.warm_up)
+    work = DurableWork(
+        args.data_dir,
+        size=args.size,
+        outstanding=max(MEMBERS, args.outstanding),
+        together=args.together,
+        rate=args.rate,
+        seconds=args.seconds,
+        warm_s=args.warm_up,
+    )
     versions = installed()
     missing = [name for name in _INSTALL if name not in versions]
     for name in missing:
@@ -34,7 +42,13 @@ def measure_durable(args: argparse.Namespace) -> int:
         results[name]["version"] = version
     compared = ratios(results, work.rate)
     if args.json:
-        head = {"members": MEMBERS, "size": work.size, "outstanding": work.outstanding, "rate": work.rate}
+        head = {
+            "members": MEMBERS,
+            "size": work.size,
+            "outstanding": work.outstanding,
+            "together": work.together,
+            "rate": work.rate,
+        }
         rest = {"seconds": work.seconds, "systems": results, "ratios": compared, "not_installed": missing}
         print(json.dumps(head | rest | {"machine": machine()}))
     else:
