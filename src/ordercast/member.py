@@ -52,6 +52,10 @@ LEAVE_PATIENCE_S = 5.0
 """How long `leave` goes on when nothing of what it waits for makes progress."""
 CANCELLED_LEAVE_US = 500_000
 """How long a join that was cancelled takes to tell the others."""
+WINDOW_BYTES = 1_800_000
+"""What all members together may send in a rotation, if three times as much fits the receive buffers: what a rotation
+costs beside its packets is a small part of it then."""
+WINDOW_PACKETS_MIN = 200
 STOP_PATIENCE_S = 2.0
 """How long a stopped driver may take to end, which is the time of a write to disk."""
 
@@ -109,8 +113,11 @@ class Member:
         for warning in dict.fromkeys(line for network in self.networks for line in network.warnings):
             warnings.warn(warning, RuntimeWarning, stacklevel=6)
         packet_bytes = min(network.packet_bytes_max for network in self.networks) - guard.overhead_bytes
-        window = min(network.receive_window(packet_bytes) for network in self.networks)
-        config = TotemConfig(packet_bytes=packet_bytes, receive_window=window)
+        held = min(network.receive_window(packet_bytes) for network in self.networks)
+        window = max(WINDOW_BYTES // packet_bytes, WINDOW_PACKETS_MIN)
+        config = TotemConfig(
+            packet_bytes=packet_bytes, window_size=window, max_messages=window // 2, receive_window=held
+        )
         stored = {} if storage is None else storage.load()
         nonce = int.from_bytes(os.urandom(4), "little") or 1
         self.engine = Totem(options.name, config, stored=stored, nonce=nonce)
