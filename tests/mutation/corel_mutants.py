@@ -13,10 +13,6 @@ def _mutant(name: str, breaks: str, *edits: tuple[str, str, str]) -> Mutant:
 
 _AFTER = "    s.journal.after(partial(send_phase, s, s.round, MessageKind.{0}, plan.number))\n"
 _AT_ONCE = "    send_phase(s, s.round, MessageKind.{0}, plan.number)\n"
-_HEARD = (
-    "    record.heard = max(record.heard, plan.max_committed.number)\n    record.last_committed_primary = Primary()\n"
-)
-_VOTERS = "if states[name].last_attempted_primary and name in eligible}"
 
 _COLOURS = (
     _mutant(
@@ -147,43 +143,13 @@ _RECOVERY = (
         "Step 6 does not note the representative's last committed primary component.",
         ("recovery", "    record.last_committed_primary = plan.max_committed\n", ""),
     ),
-    _mutant(
-        "corel-group-of-the-pupil",
-        "Who was brought up believes the declared group that it has counted together itself.",
-        ("recovery", "    record.group = dict(message.group)\n", ""),
-        ("catchup", "    record.group = dict(plan.group)\n", ""),
-    ),
 )
 
 _PRIMARY = (
     _mutant(
-        "corel-half-is-a-majority",
-        "Half of the declared group may become primary.",
-        (
-            "quorum",
-            "in voters) > sum(group.values())",
-            "in voters) >= sum(group.values())",
-        ),
-    ),
-    _mutant(
         "corel-both-halves-are-subquorums",
         "Under dynamic voting both halves of the last primary component may become the next.",
         ("quorum", "    return first[0] in voters\n", "    return bool(first[0])\n"),
-    ),
-    _mutant(
-        "corel-attempts-forgotten",
-        "Attempts, to which others may have committed, do not count for the next primary component.",
-        ("plan", "quorum([committed, *attempts], voters", "quorum([committed], voters"),
-    ),
-    _mutant(
-        "corel-members-without-memory-vote",
-        "A member whose disk was lost counts towards a majority.",
-        ("plan", _VOTERS, "if name in eligible}"),
-    ),
-    _mutant(
-        "corel-removed-members-vote",
-        "A member that will not be in the next primary component votes for it.",
-        ("plan", _VOTERS, "if states[name].last_attempted_primary}"),
     ),
     _mutant(
         "corel-founded-by-some",
@@ -209,11 +175,6 @@ _PRIMARY = (
         ),
     ),
     _mutant(
-        "corel-attempt-not-durable",
-        "The attempt is announced before it is on the disk.",
-        ("establish", _AFTER.format("ATTEMPT"), _AT_ONCE.format("ATTEMPT")),
-    ),
-    _mutant(
         "corel-commit-not-durable",
         "The commitment is announced before it is on the disk.",
         ("establish", _AFTER.format("COMMIT"), _AT_ONCE.format("COMMIT")),
@@ -223,23 +184,9 @@ _PRIMARY = (
         "Committing does not mark the messages yellow.",
         ("establish", "    s.mq.yellow = s.mq.end\n", ""),
     ),
-    _mutant(
-        "corel-number-again",
-        "New_Primary is not above the numbers that were attempted.",
-        (
-            "plan",
-            "    return max(state.last_attempted_primary, state.last_committed_primary.number, state.heard)\n",
-            "    return max(state.last_committed_primary.number, state.heard)\n",
-        ),
-    ),
 )
 
 _EXTENSIONS = (
-    _mutant(
-        "corel-pupil-votes",
-        "A member that is brought up keeps its vote and forgets of what it has heard (K7).",
-        ("catchup", _HEARD, ""),
-    ),
     _mutant(
         "corel-pupil-forgets-yellow",
         "A member that is brought up forgets its yellow marks.",
@@ -249,11 +196,6 @@ _EXTENSIONS = (
         "corel-pupils-not-served",
         "The donor never reads its log for those who are behind.",
         ("catchup", "    if s.catch_at < s.journal.durable_green:\n", "    if s.catch_at < 0:\n"),
-    ),
-    _mutant(
-        "corel-everyone-without-word",
-        "Order without a primary: messages with a lower TS may still come from somebody.",
-        ("everyone", "        if item.change or item.ts.number >= passed:\n", "        if item.change:\n"),
     ),
     _mutant(
         "corel-everyone-that-is-known",
@@ -267,15 +209,6 @@ _EXTENSIONS = (
             "everyone",
             "[s.known[name] for name in sorted(group)]",
             "[s.known[name] for name in sorted(group) if name in s.known]",
-        ),
-    ),
-    _mutant(
-        "corel-group-never-follows",
-        "After an ordered change of the group the primary component stays as it is.",
-        (
-            "regular",
-            "    if s.name == min(s.members) and not s.regroup_sent:\n",
-            "    if s.left and not s.regroup_sent:\n",
         ),
     ),
 )

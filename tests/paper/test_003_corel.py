@@ -222,6 +222,12 @@ def test_003_3_5_1_only_a_majority_becomes_primary() -> None:
     assert primaries(world, "n3")[-1][1] == ("n3", "n4", "n5")
 
 
+def test_003_3_5_1_half_is_no_majority() -> None:
+    world = founded(4)
+    run(world, "partition n1 n2 | n3 n4", seconds=FAR)
+    assert {phase(world, one.name) for one in durable(world)} == {Phase.COMPONENT}
+
+
 def test_003_3_5_1_primary_components_are_numbered_one_after_the_other() -> None:
     world = founded(3)
     run(world, "crash n3", seconds=FAR)
@@ -333,7 +339,7 @@ def test_003_4_without_dynamic_voting_it_takes_a_majority_of_all() -> None:
 
 def test_003_4_messages_that_have_reached_everyone_are_ordered_without_a_primary_component() -> None:
     """n1 and n2 never meet, so there is no majority after the message; n3 carries what each knows to the other."""
-    world = founded(4)
+    world = founded(4, "config order_without_primary=1")
     run(world, "partition n1 n2 | n3 n4", seconds=FAR)
     run(world, "send 1 n1", seconds=0.2)
     for pair in ("n2 n3", "n3 n4", "n1 n3", "n2 n4", "n1 n4", "n2 n3", "n1 n2", "n3 n4", "n1 n3", "n2 n4"):

@@ -7,6 +7,7 @@ from functools import partial
 from ordercast.corel import recovery, regular
 from ordercast.corel.messages import MessageKind, Round, encode_number
 from ordercast.corel.plan import Plan, weights
+from ordercast.corel.quorum import quorum
 from ordercast.corel.record import Primary
 from ordercast.corel.state import Phase, Reason, State
 from ordercast.engine.contract import Component
@@ -31,7 +32,8 @@ def begin(s: State, plan: Plan) -> None:
 def new_primary(s: State, plan: Plan) -> Primary:
     """Those who take part and are of the declared group, before or after the changes that are in the queue.
 
-    All who have voted are among them: a removed member stays for one primary component more.
+    A vote binds those who cast it, so they are members. Under dynamic voting it may take members that were removed to
+    outnumber the last primary component: these stay until it does not.
     """
     if plan.founds:
         members = dict.fromkeys(map(str, plan.active), 1)
@@ -40,9 +42,12 @@ def new_primary(s: State, plan: Plan) -> Primary:
     for item in s.mq.tail:
         if item.change:
             group = regular.changed(group, item)
-    eligible = {**dict(plan.max_committed.group), **plan.group, **group}
-    members = {str(name): eligible[name] for name in plan.active if name in eligible}
-    return Primary(plan.number, weights(members), weights(group))
+    eligible = {**dict(plan.max_committed.group), **group}
+    names = [name for name in plan.active if name in eligible]
+    bound = [name for name in plan.voters if name in eligible]
+    if not quorum(plan.basis, bound, dynamic=s.config.dynamic_voting):
+        names = [name for name in plan.active if name in eligible or name in plan.voters]
+    return Primary(plan.number, weights({str(name): eligible.get(name, 1) for name in names}), weights(group))
 
 
 def send_phase(s: State, round_: Round, kind: MessageKind, number: int) -> None:
@@ -100,6 +105,8 @@ def establish_if_all_committed(s: State, plan: Plan) -> None:
     regular.mark_green(s, s.mq.end)
     s.journal.component(component)
     s.effects.append(component)
-    if any(name not in dict(primary.group) for name in s.members):
+    declared = [name for name in s.members if name in dict(primary.group)]
+    if len(declared) < len(s.members) and quorum([primary], declared, dynamic=s.config.dynamic_voting):
+        # Those who were removed are not needed any more.
         regular.ask_to_regroup(s)
     recovery.continue_regular(s)

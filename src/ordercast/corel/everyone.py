@@ -25,6 +25,8 @@ def learn(s: State, sender: NodeId, state: StateMessage) -> None:
 
 
 def order_what_all_have(s: State) -> None:
+    if not s.config.order_without_primary:
+        return
     position = certain_position(s)
     if position > s.mq.green:
         s.report("order", "everyone has them", position=position)

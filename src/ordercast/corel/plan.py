@@ -50,6 +50,9 @@ class Plan:
     responsible: dict[str, NodeId]
     """Who retransmits the red messages of a stream."""
     quorum: bool
+    voters: tuple[NodeId, ...]
+    basis: tuple[Primary, ...]
+    """What they have to outnumber: the last primary component, and attempts after it."""
     founds: bool
     number: int
     """New_Primary."""
@@ -91,8 +94,7 @@ def make_plan(states: Mapping[NodeId, StateMessage], rules: Rules) -> Plan | Non
     vectors = [states[name].vector for name in active]
     highest = {stream: max(vector.get(stream, 0) for vector in vectors) for stream in streams}
     attempts = [attempt for name in active for attempt in states[name].attempts if attempt.number > committed.number]
-    # Who votes is a member of what is established, so that it remembers the attempt: not who was removed meanwhile.
-    voters = {name for name in active if states[name].last_attempted_primary and name in eligible}
+    voters = tuple(name for name in active if states[name].last_attempted_primary)
     founds = not founding and may_found(active, rules.founders, attempts)
     return Plan(
         committed,
@@ -114,6 +116,8 @@ def make_plan(states: Mapping[NodeId, StateMessage], rules: Rules) -> Plan | Non
             for stream in streams
         },
         founds or (bool(founding) and quorum([committed, *attempts], voters, dynamic=rules.dynamic_voting)),
+        voters,
+        (committed, *attempts),
         founds,
         1 + max(_highest_number(state) for state in states.values()),
     )

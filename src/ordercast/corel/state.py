@@ -62,6 +62,9 @@ class CorelConfig:
     """So many members found the group: all that it begins with. Later ones are added by an ordered change."""
     dynamic_voting: bool = False
     """Whether a majority of the last primary component makes the next one, or a majority of the declared group."""
+    order_without_primary: bool = False
+    """Whether messages that have reached everyone are ordered outside a primary component too. It counts on no disk
+    being lost: who comes back with an empty one numbers its configurations from the beginning."""
     ack_delay_us: int = 300
     """How long an acknowledgement waits for a message to ride on (erratum 18)."""
     lines_delay_us: int = 5_000

@@ -103,11 +103,20 @@ class CorelLog(NodeLog):
         begin = stored[0][0] if stored else green
         names = [name for _, chunk in stored for name in self.of_stored(chunk)]
         self.restored = max(self.restored, begin) if known else begin
+        if begin > len(known):
+            # It was brought up from a snapshot, and crashed before anybody was told.
+            self.extra("x-restored", begin)
         self.queue = known[:begin] + [""] * (begin - len(known)) + names
         # What the crash kept back: entries that became durable, and nobody was told.
         same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(known, self.queue, strict=False)))
         for position in range(max(begin, min(green, same)), len(self.queue)):
             self._place(position)
+        for position in range(max(begin, self.ordered_to), green):
+            # Its green line was on the disk: the host hands these to the application from there.
+            self.step += 2
+            self.events.append(Colour(self.node, self.step - 1, self.queue[position], "green"))
+            self.events.append(Order(self.node, self.step, self.queue[position], position))
+        self.ordered_to = max(self.ordered_to, green)
         self.yellow = yellow
         self.green = green
         self._move_yellow(yellow, green)

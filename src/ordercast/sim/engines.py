@@ -53,8 +53,8 @@ def ring_record(number: int) -> dict[str, bytes]:
     return {RING_NUMBER_KEYS[0]: encode_ring_record(number, 0)}
 
 
-LAYER_CONFIG = ("founders", "dynamic_voting", "lag_max", "ack_delay_us", "lines_delay_us", "chunk_bytes",
-                "transport_bytes", "retransmit_bytes", "catchup_outstanding")  # fmt: skip
+LAYER_CONFIG = ("founders", "dynamic_voting", "order_without_primary", "lag_max", "ack_delay_us", "lines_delay_us",
+                "chunk_bytes", "transport_bytes", "retransmit_bytes", "catchup_outstanding")  # fmt: skip
 """What of a schedule's configuration is corel's."""
 
 
@@ -62,7 +62,8 @@ def _corel(config: Mapping[str, int], nodes: int) -> MakeLayer:
     from ordercast import corel
 
     values: dict[str, Any] = {"founders": nodes, **{key: config[key] for key in LAYER_CONFIG if key in config}}
-    values["dynamic_voting"] = bool(values.get("dynamic_voting", 0))
+    for name in ("dynamic_voting", "order_without_primary"):
+        values[name] = bool(values.get(name, 0))
     constants = corel.CorelConfig(traced=True, **values)
 
     def make(engine: Engine, stored: Stored, nonce: int) -> Engine:

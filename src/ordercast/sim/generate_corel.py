@@ -52,6 +52,8 @@ def generate_corel(seed: int, *, engine: str = "corel", nodes: int | None = None
         table[stream.choice(_DRASTIC)](plan, stream)
     add_load(plan, _DATA_DELIVERIES)
     finish(plan)
+    if not any(action.what.startswith("reinstall") for action in plan.actions):
+        config["order_without_primary"] = 1
     actions = [action for action in plan.actions if not calm or action.at_us == 0 or action.at_us >= _FOUNDING_MS * _MS]
     actions.sort(key=lambda action: action.at_us)
     return Schedule(len(plan.names), seed, engine, DELIVERIES, tuple(config.items()), tuple(actions))
