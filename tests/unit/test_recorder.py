@@ -18,6 +18,14 @@ RUNS = st.lists(
 )
 
 
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """What time it is; the recorder tells it once, and again when it has gone on."""
+    now = [1_000_000]
+    monkeypatch.setattr(module, "_now_us", lambda: now[0])
+    return now
+
+
 def lines_of(runs: list[tuple[str, int, int]], name: str = "n1") -> list[dict[str, object]]:
     with tempfile.TemporaryDirectory() as directory:
         recorder = Recorder(Path(directory), name)
@@ -37,7 +45,7 @@ def test_a_run_is_a_line_for_each_message(runs: list[tuple[str, int, int]]) -> N
     ]
     if not sent:
         return
-    expected = [*sent, {"event": "close"}]
+    expected = [*sent, {"event": "x-time", "time_us": 1_000_000}, {"event": "close", "time_us": 1_000_000}]
     assert lines_of(runs) == [{"node": "n1", "step": step, **event} for step, event in enumerate(expected, 1)]
 
 
@@ -45,14 +53,14 @@ def test_a_run_is_a_line_for_each_message(runs: list[tuple[str, int, int]]) -> N
 def test_numbers_that_get_another_digit(first: int) -> None:
     """Steps and numbers cross thousands at different lines, and each width of both meets each of the other."""
     runs = [("n1", 7, 900), ("n2", first, 2 * LINES + 3), ("n1", 907, 9_000), ("n2", first + 2 * LINES + 3, 150)]
-    said = [(event["step"], event["msg"]) for event in lines_of(runs)[:-1]]
+    said = [(event["step"], event["msg"]) for event in lines_of(runs)[:-2]]
     expected = [f"{sender}/8:n1.%d/{number}" for sender, start, count in runs for number in range(start, start + count)]
     assert said == list(enumerate(expected, 1))
 
 
 def test_runs_that_continue_each_other_and_others_between_them() -> None:
     runs = [("n1", 5_000 + 40 * at, 40) for at in range(20)] + [("n2", 1, 5), ("n1", 5_800, 40), ("n1", 6_000, 40)]
-    assert [event.get("msg") for event in lines_of(runs)[:-1]] == [
+    assert [event.get("msg") for event in lines_of(runs)[:-2]] == [
         f"{sender}/8:n1.%d/{number}" for sender, start, count in runs for number in range(start, start + count)
     ]
 
@@ -70,3 +78,19 @@ def test_more_than_the_buffer_holds_is_written_in_whole_lines(monkeypatch: pytes
         assert written.endswith(b"}\n")
         assert written.count(b"\n") < 501
         recorder.end("close")
+
+
+def test_the_time_is_told_now_and_then_and_never_behind_the_end(tmp_path: Path, clock: list[int]) -> None:
+    recorder = Recorder(tmp_path, "n1")
+    for wait_us in (0, 99_999, 1, 50_000, 500_000):
+        clock[0] += wait_us
+        recorder.sent("n1", "8:n1", 1, 1, "agreed")
+        recorder.flush()
+    clock[0] += 500_000
+    recorder.end("leave")
+    events = [json.loads(line) for line in (tmp_path / "n1.jsonl").read_text().splitlines()]
+    assert [(event["event"], event.get("time_us")) for event in events] == [
+        ("send", None), ("x-time", 1_000_000), ("send", None), ("send", None), ("x-time", 1_100_000), ("send", None),
+        ("send", None), ("x-time", 1_650_000), ("leave", 2_150_000),
+    ]  # fmt: skip
+    assert [event["step"] for event in events] == list(range(1, 10))
