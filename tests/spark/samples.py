@@ -52,7 +52,10 @@ class SampleLog:
 
     def add_view(self, members: Sequence[str], number: int) -> None:
         """A view that stands before the next message."""
-        view = ViewRecord(len(self.sent), f"{number}:n1", tuple(members), True, number, START_US + 1000 * self._chunks)
+        self.add_named_view(f"{number}:n1", members, number)
+
+    def add_named_view(self, name: str, members: Sequence[str], number: int = 0) -> None:
+        view = ViewRecord(len(self.sent), name, tuple(members), True, number, START_US + 1000 * self._chunks)
         self.writer.append(Entry(view=view))
         self.writer.commit()
 

@@ -7,6 +7,7 @@ import re
 from ordercast.errors import GroupError
 
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt)?: ")
+_OURS = re.compile(r"\bordercast\.[\w.]+: (.+)")
 
 
 class SparkError(GroupError):
@@ -25,3 +26,9 @@ def reason(error: Exception) -> str:
     """One line of what Spark says when a task fails: its last exception, not the way through Java and Python."""
     lines = [line for line in str(error).splitlines() if _EXCEPTION.match(line)]
     return lines[-1] if lines else (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def plain(error: Exception) -> str:
+    """The same, and of an error of this package its words alone."""
+    ours = _OURS.findall(str(error))
+    return ours[-1] if ours else reason(error)
