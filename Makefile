@@ -12,7 +12,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-# Five processes, a kill, a partition and a remerge, told as they happen, with the checker's verdict.
+# Five processes, a kill, a partition and a remerge, told as they happen, with the checker's verdict and Spark's report.
 demo: setup
 	@$(BIN)/ordercast demo
 
@@ -66,6 +66,10 @@ ci-deps:
 	@if [ "$$(id -u)" = 0 ] && command -v gcc >/dev/null && ! command -v corosync >/dev/null; then \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq corosync libcpg-dev >/dev/null || \
 		echo "Corosync cannot be installed here: its test will be skipped"; fi
+	@# The browser in which reports are looked at: 113 MB, half a minute.
+	@if [ "$$(id -u)" = 0 ] && ! command -v chromium >/dev/null; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+		chromium fonts-dejavu-core >/dev/null || echo "Chromium cannot be installed here: its tests will be skipped"; fi
 
 clean:
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

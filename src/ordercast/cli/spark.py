@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
 
-from ordercast import __version__
-from ordercast.cli import spark_campaign, spark_doctor
+from ordercast.cli import spark_campaign, spark_doctor, spark_lake, spark_report
 
-JOBS = (spark_doctor, spark_campaign)
-RESERVED = ("lake", "report")
-"""Jobs that are not built yet. They are refused, not stubbed."""
+JOBS = (spark_doctor, spark_lake, spark_report, spark_campaign)
 
 _EXAMPLE = """\
 exit status: 0 success, 1 a negative result, 2 bad usage, bad input or no Spark
@@ -33,10 +29,3 @@ def add_parser(subparsers: Any) -> None:
     jobs = parser.add_subparsers(dest="job", metavar="JOB", required=True)
     for module in JOBS:
         module.add_parser(jobs)
-    for name in RESERVED:
-        jobs.add_parser(name, add_help=False).set_defaults(run=_reserved)
-
-
-def _reserved(args: argparse.Namespace) -> int:
-    print(f"ordercast spark: '{args.job}' is reserved and not available in version {__version__}", file=sys.stderr)
-    return 2
