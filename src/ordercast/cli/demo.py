@@ -30,6 +30,7 @@ from rich.table import Table
 from ordercast.check import TraceError, Verdict, check_trace
 from ordercast.cli import demo_simulated
 from ordercast.cli.demo_networks import play_networks
+from ordercast.cli.demo_pipeline import run_pipeline
 
 _EXAMPLE = """\
 exit status: 0 all went as told and the traces keep every property, 1 not so, 2 bad usage
@@ -66,6 +67,10 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--trace", metavar="DIR", type=Path, help="keep the traces in this directory")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the story")
+    parser.add_argument(
+        "--report", metavar="FILE", type=Path, help="where the report goes; with --json there is one only if asked for"
+    )
+    parser.add_argument("--no-report", action="store_true", help="leave the pipeline on Spark out")
     parser.add_argument("--simulated", action="store_true", help="simulate network, disks and clocks")
     parser.set_defaults(run=run)
 
@@ -95,16 +100,26 @@ def run(args: argparse.Namespace) -> int:
             keep = True
             print(f"ordercast demo: {error} (traces and logs are in {directory})", file=sys.stderr)
             return 1
-        if args.json:
-            print(json.dumps(summary(stage, verdict, args.trace)))
-        else:
+        if not args.json:
             keep = args.trace is None
             tell_verdict(stage, verdict, traces)
+        report = _report(args, directory, traces, console)
+        if args.json:
+            print(json.dumps(summary(stage, verdict, args.trace) | {"report": report and str(report)}))
         return 0 if verdict.ok and not stage.agreement.differences else 1
     finally:
         stage.close()
         if not keep:
             shutil.rmtree(directory, ignore_errors=True)
+
+
+def _report(args: argparse.Namespace, directory: Path, traces: Path, console: Console) -> Path | None:
+    """Beside the traces unless it is said where; None if there is none."""
+    if args.no_report or (args.json and args.report is None):
+        return None
+    beside = directory / "report.html" if args.trace is None else traces.with_name(f"{traces.name}-report.html")
+    report: Path = args.report or beside
+    return report if run_pipeline(traces, directory / "lake", report, console) else None
 
 
 def play(stage: Stage) -> None:
