@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ordercast.spark.errors import SparkError
+from ordercast.spark.errors import SparkError, plain
 from ordercast.spark.lake import compact, gaps, rates, traces
 from ordercast.spark.lake.histogram import QUANTILES, cells_of, index_of, summarize, upper_edge
 from ordercast.spark.lake.raw import MESSAGES, SIDE, Part
@@ -379,3 +379,15 @@ def test_what_is_no_trace(tmp_path, line):
     path.write_text(line)
     with pytest.raises(SparkError, match=r"n1\.jsonl: not a trace \(.*ordercast check says where"):
         traces.scan(str(path), 0, len(line))
+
+
+@pytest.mark.parametrize(
+    ("told", "line"),
+    [
+        ("[F] Query [id = 9] terminated with exception: No worker. SQLSTATE: XXKST\n=== Q ===\nId: 9", "No worker."),
+        ("Traceback:\n  File x\nordercast.spark.errors.SparkError: there is none\n\tat org.a.B", "there is none"),
+        ("Job aborted\nValueError: no\n", "ValueError: no"),
+    ],
+)  # fmt: skip
+def test_an_error_that_came_through_spark_is_one_line(told, line):
+    assert plain(Exception(told)) == line

@@ -7,6 +7,7 @@ import re
 from ordercast.errors import GroupError
 
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt)?: ")
+_QUERY = re.compile(r"terminated with exception: (.+?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
 _OURS = re.compile(r"\bordercast\.[\w.]+: (.+)")
 
 
@@ -31,4 +32,5 @@ def reason(error: Exception) -> str:
 def plain(error: Exception) -> str:
     """The same, and of an error of this package its words alone."""
     ours = _OURS.findall(str(error))
-    return ours[-1] if ours else reason(error)
+    query = _QUERY.search(str(error))
+    return ours[-1] if ours else query[1] if query else reason(error)
