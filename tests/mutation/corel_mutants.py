@@ -197,20 +197,6 @@ _EXTENSIONS = (
         "The donor never reads its log for those who are behind.",
         ("catchup", "    if s.catch_at < s.journal.durable_green:\n", "    if s.catch_at < 0:\n"),
     ),
-    _mutant(
-        "corel-everyone-that-is-known",
-        "Order without a primary: members of whom nothing is known do not count.",
-        (
-            "everyone",
-            "    if not group or any(name not in s.known for name in group):\n",
-            "    if not group or not any(name in s.known for name in group):\n",
-        ),
-        (
-            "everyone",
-            "[s.known[name] for name in sorted(group)]",
-            "[s.known[name] for name in sorted(group) if name in s.known]",
-        ),
-    ),
 )
 
 COREL_MUTANTS = _COLOURS + _QUEUE + _RECOVERY + _PRIMARY + _EXTENSIONS
