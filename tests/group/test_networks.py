@@ -94,7 +94,7 @@ def test_a_network_is_cut_and_mended_under_load(party: Party, replication: str, 
 
     run(main())
     lines = (party.directory / "b" / "trace" / "b.jsonl").read_text().splitlines()
-    reported = [json.loads(line) for line in lines if '"event":"x-' in line]
+    reported = [json.loads(line) for line in lines if '"event":"x-network-' in line]
     assert [event["event"] for event in reported] == ["x-network-fault", "x-network-repaired"]
     assert [event["network"] for event in reported] == [2, 2]
 
