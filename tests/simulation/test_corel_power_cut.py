@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from corel_world import corel_world, durable, node, run
 
+from corel_world import corel_world, durable, node, run
 from ordercast.check import check_events
 from ordercast.check.events import Acknowledged
 from ordercast.corel.record import decode_record

@@ -7,8 +7,8 @@ has all acknowledgements. Nothing else is multicast by corel, and nobody waits f
 from __future__ import annotations
 
 import pytest
-from corel_world import durable, founded, run, until
 
+from corel_world import durable, founded, run, until
 from ordercast.check.events import Deliver, Event, Order
 from ordercast.corel.messages import MessageKind, decode_head
 from ordercast.engine.contract import Originated, Transport
