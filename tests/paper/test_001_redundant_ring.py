@@ -363,6 +363,22 @@ def test_a_network_that_runs_behind_the_others_is_waited_for_and_not_faulty(copi
     assert (2, FaultReason.MESSAGES.value) not in layer.faults()
 
 
+def test_a_message_that_was_lost_and_sent_again_does_not_count_as_late() -> None:
+    """By a dead network tokens would wait longer and longer for what does not come."""
+    layer = passive()
+    for rotation in range(1_000):
+        layer.comes(data(rotation + 1), rotation % 2)
+        layer.comes(token(rotation + 1, rotation + 1), rotation % 2)
+    before = layer.layer._s.token_timeout_us
+    layer.comes(token(2_000, 1_001), 0)
+    layer.passes(before)
+    assert layer.engine.tokens[-1] == 2_000, "passed on without the message"
+    layer.comes(data(1_001), 0, after_us=5_000)
+    assert layer.layer._s.token_timeout_us <= before
+    layer.comes(data(1_001), 0, after_us=1_000)
+    assert layer.layer._s.token_timeout_us == T_MAX, "it has come by one network twice: the first one was late"
+
+
 def test_where_networks_run_together_a_lost_copy_costs_little() -> None:
     layer = active()
     for rotation in range(1_000):

@@ -15,6 +15,8 @@ from ordercast.redundancy.monitor import Fault, Monitors
 from ordercast.redundancy.sending import Turns
 from ordercast.redundancy.state import NEVER, DataMark, State, token_mark
 
+LATE_MAX = 64
+
 
 class Passive:
     name = "passive"
@@ -26,6 +28,8 @@ class Passive:
         self._turns = Turns(s, begin)
         self._sent: Unicast | None = None
         self._sent_seq = 0
+        self._perhaps_late: dict[int, tuple[int, int]] = {}
+        """Messages that came after their token was passed on: by which network, how late."""
 
     def send_msg(self, m: Broadcast) -> None:
         self._turns.message(m)
@@ -42,13 +46,28 @@ class Passive:
         s = self.s
         monitor = self.monitors.sender(m.sender)
         last = s.last_mark
-        if monitor.first_time(m, x) and last is not None and m.ring == last.ring and m.seq <= s.due_seq:
-            s.note_lateness()
+        first = monitor.first_time(m, x)
+        if last is not None and m.ring == last.ring and m.seq <= s.due_seq:
+            self._note_lateness(m.seq, x, first)
         if s.resend_at < NEVER and m.seq > self._sent_seq:
             s.resend_at = NEVER  # somebody has had the token after me
         if s.held:
             self.reconsider()
         self.monitors.message(x, m.sender, monitor)
+
+    def _note_lateness(self, seq: int, x: int, first: bool) -> None:
+        """A message for which the last token waits, or waited, has come by x. After the timer has expired it may be the
+        late original or the copy that was requested: only what comes by one network twice was late, and not lost."""
+        s = self.s
+        if s.held:
+            if first:
+                s.note_lateness()
+        elif first:
+            if len(self._perhaps_late) >= LATE_MAX:
+                self._perhaps_late.clear()
+            self._perhaps_late[seq] = x, s.now - s.token_at
+        elif self._perhaps_late.get(seq, (None, 0))[0] == x:
+            s.lateness_us = max(s.lateness_us, min(self._perhaps_late.pop(seq)[1], s.config.token_timeout_max_us))
 
     def recv_token(self, t: bytes, x: int) -> None:
         s = self.s
