@@ -38,6 +38,7 @@ REDUNDANCY_MUTANTS = (
         "Active replication sends messages by the first network alone.",
         ("active", "        for i in self.s.usable:\n            self.s.send(m, i)\n", "        self.s.send(m, 0)\n"),
         styles=_ACTIVE,
+        time_alone=True,
     ),
     _mutant(
         "messages-await-copies",
