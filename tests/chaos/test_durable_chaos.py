@@ -11,7 +11,7 @@ from tests.net.hosts import namespaces_missing
 
 
 @pytest.mark.skip(
-    reason="open: the damage may hit messages without a place, which repair rightly refuses; run python -m tests.chaos --durable"
+    reason="open: damage may hit messages without a place, which repair refuses; python -m tests.chaos --durable"
 )
 def test_five_durable_members_through_crashes_full_disks_damage_and_partitions(tmp_path: Path) -> None:
     missing = namespaces_missing()
