@@ -87,6 +87,30 @@ def test_a_torn_write_leaves_a_prefix() -> None:
     assert lengths == {0, 1, 2, 3, 4, 5}
 
 
+def test_a_write_that_is_to_be_torn_waits_for_those_before_it() -> None:
+    disk = Disk(Random(0), 100, 0)
+    first, second = (disk.begin(0, number, "key", b"record") for number in range(2))
+    disk.armed.append("tear")
+    torn = disk.begin(1, 2, "key", b"record")
+    last = disk.begin(2, 3, "key", b"record")
+    assert first.done_at < second.done_at < torn.done_at < last.done_at
+    assert torn.done_at == second.done_at + 50, "the power fails in the middle of it"
+
+
+def test_healing_in_time_keeps_a_write_behind_slow_ones_from_being_torn() -> None:
+    world = probe_world("nodes 1")
+    perform(world, "disk latency 0.1 0 n1")
+    for record in (b"one", b"two", b"three"):
+        write(world, record)
+    perform(world, "disk tear n1")
+    write(world, b"four")
+    perform(world, "heal")
+    write(world, b"five")
+    world.run_until(1_000_000)
+    assert [entry[2] for entry in probe(world, "n1").got("written")] == [1, 2, 3, 4, 5]
+    assert world.nodes[0].disk.records == {"key": b"five"}
+
+
 def test_a_wiped_disk_is_empty_and_its_numbers_need_not_grow_any_more() -> None:
     world = probe_world("nodes 1")
     write(world, b"one")

@@ -45,11 +45,13 @@ class Disk:
 
     def begin(self, now: int, write_id: int, key: str, record: bytes) -> Write:
         """Starts a write and tells, in `done_at`, when it will have reached the disk."""
-        done_at = max(self._latest, now) + self.latency_us + int(self.rng.random() * self.jitter_us)
+        # Its turn comes when those before it are done.
+        turn = max(self._latest, now)
+        done_at = turn + self.latency_us + int(self.rng.random() * self.jitter_us)
         fault = self.armed.popleft() if self.armed else None
         if fault == "tear":
             # The power fails in the middle of this write, not after it.
-            done_at = max(now + 1, (now + done_at) // 2)
+            done_at = max(turn + 1, (turn + done_at) // 2)
         self._latest = done_at
         write = Write(write_id, key, record, done_at, fault)
         self.writes.append(write)
