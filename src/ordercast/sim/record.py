@@ -151,6 +151,19 @@ class NodeLog:
         self.view = effect.regular
         self.views += 1
 
+    def since_view(self) -> tuple[set[str], set[str]]:
+        """What was sent and what was delivered here since the last regular configuration."""
+        sent: set[str] = set()
+        delivered: set[str] = set()
+        for event in reversed(self.events):
+            if isinstance(event, Conf):
+                break
+            if isinstance(event, Send):
+                sent.add(event.msg)
+            elif isinstance(event, Deliver):
+                delivered.add(event.msg)
+        return sent, delivered
+
     def _conf(self, view: View) -> None:
         self.step += 1
         event = Conf(self.node, self.step, view.id, _KINDS[view.kind], view.members)  # type: ignore[arg-type]

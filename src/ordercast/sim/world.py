@@ -143,8 +143,10 @@ class World:
     def settle(self, bound_us: int) -> None:
         """Waits until the group is whole and quiet, sends a few messages through it, waits again, closes the traces.
 
-        A group that is quiet but not whole ends too, so that the checker judges its membership (E13); one that goes on
-        changing when the time is up is a violation of its own, because no property speaks of it.
+        Termination (E14) speaks of the end, so a run ends early only when nothing is owed: silence while a member
+        lacks a message may be that of a ring that is about to give the member up. A group that is quiet without that
+        when the time is up ends too, so that the checker judges it (E13, E14); one that goes on changing then is a
+        violation of its own, because no property speaks of it.
         """
         whole = self._wait_whole(self.now + bound_us)
         if whole:
@@ -178,9 +180,17 @@ class World:
         alive = [node for node in self.nodes if node.alive]
         names = {node.name for node in alive}
         views = {node.log.view.id for node in alive if node.log.view is not None}
-        return len(views) <= 1 and all(
-            node.log.view is not None and set(node.log.view.members) == names and node.quiet for node in alive
+        return (
+            len(views) <= 1
+            and all(node.log.view is not None and set(node.log.view.members) == names and node.quiet for node in alive)
+            and not self._owed(alive)
         )
+
+    def _owed(self, alive: list[Node]) -> bool:
+        """Whether somebody has sent, in the configuration that all share, what another has not delivered."""
+        seen = [node.log.since_view() for node in alive]
+        sent = set[str]().union(*(sent for sent, _ in seen))
+        return any(not sent <= delivered for _, delivered in seen)
 
     def _top_up(self) -> None:
         """More load, until the run has the packet deliveries that its schedule asks for."""
