@@ -145,3 +145,20 @@ def test_healing_completes_the_writes_that_were_to_fail() -> None:
     world.run_until(200_000)
     assert world.nodes[0].state is State.RUNNING
     assert len(probe(world, "n1").got("written")) == 1
+
+
+def test_healing_ends_the_slowness_of_writes_under_way_too() -> None:
+    world = probe_world("nodes 1")
+    perform(world, "disk latency 1 0 n1")
+    for record in (b"one", b"two", b"three"):
+        write(world, record)
+    world.run_until(999_900)
+    perform(world, "heal")
+    write(world, b"four")
+    world.run_until(1_000_000)
+    assert world.nodes[0].disk.records == {"key": b"one"}
+    world.run_until(1_004_000)
+    assert [entry[2] for entry in probe(world, "n1").got("written")] == [1, 2, 3, 4]
+    world.run_until(4_000_000)
+    assert len(probe(world, "n1").got("written")) == 4
+    assert world.nodes[0].disk.records == {"key": b"four"}

@@ -250,3 +250,14 @@ def test_healing_ends_every_fault_and_leaves_the_dead_alone() -> None:
     assert world.named("n3")[0].state is State.DOWN
     assert not world.named("n1")[0].disk.armed
     assert world.named("n2")[0].clock.drift_ppm == 0
+
+
+def test_healing_lets_go_of_what_stalled_links_hold_back() -> None:
+    world = probe_world("nodes 3\nseed 1")
+    do(world, "latency 0.001 0.0005", "spikes 0.2 by 0.5")
+    for _ in range(50):
+        do(world, "send 4 n1 size=40", until=world.now + 1_000)
+    assert max(link.last for link in world.nodes[0].links) > world.now + 5_000_000
+    do(world, "heal", "send 1 n1 size=40", until=world.now + 10_000)
+    for name in ("n2", "n3"):
+        assert numbers(world, name) == list(range(1, 202)), "in their order, and none twice"

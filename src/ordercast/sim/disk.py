@@ -73,11 +73,24 @@ class Disk:
         self.records.clear()
         self.forgetful = True
 
-    def heal(self) -> None:
-        """No more faults: neither of the writes to come nor of those under way."""
+    def heal(self, now: int, latency_us: int, jitter_us: int) -> list[Write]:
+        """No more faults, and the pace of a sound disk, for the writes to come and for those under way.
+
+        Returns the writes that are done earlier for it.
+        """
         self.armed.clear()
+        self.latency_us, self.jitter_us = latency_us, jitter_us
+        sooner = []
+        turn = now
         for write in self.writes:
             write.fault = None
+            turn += latency_us + int(self.rng.random() * jitter_us)
+            if turn < write.done_at:
+                write.done_at = turn
+                sooner.append(write)
+            turn = write.done_at
+        self._latest = turn
+        return sooner
 
     def power_cut(self) -> None:
         """Writes under way end here.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from heapq import heappush
+from heapq import heapify, heappush
 from math import log
 from random import Random
 from typing import TYPE_CHECKING
@@ -256,6 +256,26 @@ class Network:
                 link.total = 0.0
                 link.draw()
         self._reconnect()
+        self._hasten()
+
+    def _hasten(self) -> None:
+        """What stalled links hold back, and late copies, come as soon as packets that are sent now, in their order.
+
+        A link that has stalled often is seconds behind what is sent over it.
+        """
+        world = self._world
+        links = [link for node in world.nodes for link in node.links]
+        soon = world.now + max((link.base_us + link.jitter_us for link in links), default=0)
+        arrivals = {link.arrive for link in links}  # asked for membership only
+        late = sorted(entry[:2] for entry in self._heap if entry[0] > soon and entry[2] in arrivals)
+        places = {sequence: place for place, (_, sequence) in enumerate(late, world.sequence + 1)}
+        world.sequence += len(late)
+        for at, (_, sequence, call, data, segment) in enumerate(self._heap):
+            if sequence in places:
+                self._heap[at] = (soon, places[sequence], call, data, segment)
+        heapify(self._heap)
+        for link in links:
+            link.last = min(link.last, soon)
 
     def garbage(self, node: Node, count: int) -> None:
         """Packets from nobody: noise, other versions, and the beginnings of genuine packets.

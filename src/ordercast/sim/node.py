@@ -220,8 +220,8 @@ class Node:
 
     def heal(self) -> None:
         """Back to what a sound node is; whether it runs is left as it is."""
-        self.disk.heal()
-        self.disk.latency_us, self.disk.jitter_us = DISK_LATENCY_US, DISK_JITTER_US
+        for write in self.disk.heal(self.world.now, DISK_LATENCY_US, DISK_JITTER_US):
+            self.world.push(write.done_at, self._disk_done, self.life, write)
         self.cost_us = PACKET_COST_US
         self.queue_max = QUEUE_MAX
         self._fuse = None
@@ -490,8 +490,8 @@ class Node:
         self.world.push(write.done_at, self._disk_done, self.life, write)
 
     def _disk_done(self, life: int, write: Write) -> None:
-        if life != self.life or not self.alive:
-            return
+        if life != self.life or not self.alive or write.done_at != self.world.now:
+            return  # of another life, or done earlier because the disk was healed
         if write.fault == "lose":
             self.world.count("lost write")
             self.world.push(self.world.now + self.disk.rng.randint(1, LOST_WRITE_CRASH_US), self._power_cut, life, None)
