@@ -27,6 +27,18 @@ def test_it_finds_the_two_actions_that_an_artificial_violation_needs() -> None:
     assert smaller.minimum == 0
 
 
+def test_it_keeps_the_end_of_all_faults_before_the_question_of_liveness() -> None:
+    schedule = parse_schedule("nodes 3\nloss 0.1\nat 1 pause n1\nat 2 send 1 n2\nat 3 heal\nat 4 settle 5\n")
+
+    def fails(candidate: Schedule) -> bool:
+        return any(action.what.startswith("settle") for action in candidate.actions)
+
+    smaller = Shrinker(fails).shrink(schedule)
+    assert [action.what for action in smaller.actions] == ["heal", "settle 5"]
+    unhealed = parse_schedule("nodes 3\nloss 0.1\nat 4 settle 5\n")
+    assert [action.what for action in Shrinker(fails).shrink(unhealed).actions] == ["settle 5"]
+
+
 def test_it_stops_when_its_trials_are_used_up() -> None:
     shrinker = Shrinker(lambda schedule: True, trials_max=7)
     shrinker.shrink(generate(1))
