@@ -67,7 +67,8 @@ def test_streams_of_different_purposes_do_not_shift_each_other() -> None:
 
 
 def test_every_seed_has_its_share_of_time_load_and_faults() -> None:
-    for seed in range(4):
+    # The rates of seed 2443 hit nothing, and its nodes never stop.
+    for seed in (*range(4), 2443):
         result = run_seed("totem", seed, check=False)
         assert result.violations or result.deliveries >= MINIMUM_DELIVERIES
         assert result.violations or sum(result.faults.values()) >= MINIMUM_FAULTS
