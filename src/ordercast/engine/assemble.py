@@ -17,9 +17,11 @@ from ordercast.wire.train import (
     ENTRIES_PLAIN,
     HEADER,
     HEADER_BYTES,
+    LAYOUT_PACKETS,
     NONE_LENGTH,
     UNPACK_LENGTHS,
     Flag,
+    Layout,
     Train,
     entry_lengths,
 )
@@ -105,6 +107,23 @@ class _Partial:
         self.size = 0
 
 
+class _Cut:
+    """What has been cut out of a run so far."""
+
+    __slots__ = ("goes_on", "last", "lengths", "pieces", "places")
+
+    def __init__(
+        self, at: int, pieces: list[bytes], lengths: list[int], places: list[int] | None, goes_on: int
+    ) -> None:
+        self.pieces = pieces
+        self.lengths = lengths
+        self.places = places
+        self.goes_on = goes_on
+        """The flag that the next packet must have: its first entry goes on with the last one, or does not."""
+        self.last = at, 0, -1
+        """Where the last message begins: its packet, its first piece, how many bytes of that."""
+
+
 class Assembler:
     """Turns runs of packets, fed in delivery order, into batches of whole messages."""
 
@@ -126,15 +145,57 @@ class Assembler:
         train = run.train
         if train.columns:
             return self._feed_columns(run)
-        raw, segment, marks = train.raw, train.segment, train.marks
-        if run.stop - run.start < train.count:
-            marks = marks[run.start : run.stop]
+        segment = train.segment
         at = run.start * segment
-        goes_on = marks[0] & _CONTINUES
+        goes_on = train.marks[run.start] & _CONTINUES
         first = self._first(train, at, goes_on)
-        pieces, lengths = first.pieces, [first.size] if goes_on else []
-        last = (at, 0, -1)  # where the last message begins: its packet, its first piece, how many bytes of that
-        places: list[int] | None = [] if self.places else None
+        cut = _Cut(at, first.pieces, [first.size] if goes_on else [], [] if self.places else None, goes_on)
+        for begin in range(run.start, run.stop, LAYOUT_PACKETS):
+            stop = min(begin + LAYOUT_PACKETS, run.stop)
+            marks = train.marks if stop - begin == train.count else train.marks[begin:stop]
+            size = segment if stop < train.count else len(train.raw) - (stop - 1) * segment
+            layout = Layout.of(segment, size, marks)
+            if layout is not None and layout.continues == cut.goes_on:
+                self._cut_layout(train, begin, layout, cut)
+            else:
+                self._cut_packets(train, begin, marks, cut)
+        if cut.goes_on:
+            self._keep_last(train, first, cut.lengths, cut.last)
+        if not cut.lengths:
+            return None
+        blob = b"".join(cut.pieces)
+        batch = Batch(train.sender, train.service, first.number, first.stamp, cut.lengths, blob)
+        batch.places = cut.places
+        return batch
+
+    def _cut_layout(self, train: Train, begin: int, layout: Layout, cut: _Cut) -> None:
+        """The packets of a layout from packet `begin` on, all at once."""
+        at = begin * train.segment
+        entries, train.entries = train.entries, None
+        if entries is None or len(entries) != layout.slices[-1].stop:
+            entries = layout.lengths(train.raw, at)
+        if layout.begun is not None:
+            packet, entry = layout.begun
+            cut.last = at + packet * train.segment, len(cut.pieces) + packet, entries[entry]
+        cut.pieces += layout.blobs(train.raw, at, entries)
+        lengths = list(entries)
+        for joint in layout.joints:
+            lengths[joint - 1] += lengths.pop(joint)
+        if cut.goes_on:
+            lengths[0] += cut.lengths.pop()
+            self._check_size(lengths[0])
+        cut.lengths += lengths
+        cut.goes_on = layout.open
+        if cut.places is not None:
+            place = (train.first_seq + begin) << PLACE_SHIFT
+            for ended in layout.ended:
+                cut.places += range(place, place + ended)
+                place += 1 << PLACE_SHIFT
+
+    def _cut_packets(self, train: Train, begin: int, marks: tuple[int, ...], cut: _Cut) -> None:
+        """The packets of these marks from packet `begin` on, one by one."""
+        raw, segment, pieces, lengths, places = train.raw, train.segment, cut.pieces, cut.lengths, cut.places
+        at, goes_on = begin * segment, cut.goes_on
         for mark in marks:
             entries = mark >> 16
             body = at + HEADER_BYTES + 2 * entries
@@ -155,7 +216,7 @@ class Assembler:
                 lengths += table
             if mark & _UNFINISHED:
                 if entries > 1 or not goes_on:
-                    last = (at, len(pieces) - 1, table[-1])
+                    cut.last = at, len(pieces) - 1, table[-1]
                 goes_on = _CONTINUES
             else:
                 goes_on = 0
@@ -163,13 +224,7 @@ class Assembler:
                 place = (train.first_seq + at // segment) << PLACE_SHIFT
                 places += range(place, place + len(lengths) - (goes_on != 0) - len(places))
             at += segment
-        if goes_on:
-            self._keep_last(train, first, lengths, last)
-        if not lengths:
-            return None
-        batch = Batch(train.sender, train.service, first.number, first.stamp, lengths, b"".join(pieces))
-        batch.places = places
-        return batch
+        cut.goes_on = goes_on
 
     def _first(self, train: Train, at: int, goes_on: int) -> _Partial:
         """The first message of the packet at `at`: one that was begun before, or a new one."""
