@@ -108,20 +108,31 @@ class _Partial:
 
 
 class _Cut:
-    """What has been cut out of a run so far."""
+    """What has been cut out of runs so far."""
 
     __slots__ = ("goes_on", "last", "lengths", "pieces", "places")
 
     def __init__(
-        self, at: int, pieces: list[bytes], lengths: list[int], places: list[int] | None, goes_on: int
+        self, train: Train, packet: int, pieces: list[bytes], lengths: list[int], places: list[int] | None
     ) -> None:
         self.pieces = pieces
         self.lengths = lengths
         self.places = places
-        self.goes_on = goes_on
+        self.goes_on = 0
         """The flag that the next packet must have: its first entry goes on with the last one, or does not."""
-        self.last = at, 0, -1
-        """Where the last message begins: its packet, its first piece, how many bytes of that."""
+        self.last = train, packet, 0, -1
+        """Where the last message begins: train and packet, its first piece, how many bytes of that."""
+
+
+def follow(before: Run, after: Run) -> bool:
+    """Whether two runs are consecutive packets of one sender and kind, without keys or headers."""
+    train, last = after.train, before.train
+    return (
+        train.first_seq + after.start == last.first_seq + before.stop
+        and train.sender == last.sender
+        and train.flags == last.flags
+        and not train.columns
+    )
 
 
 class Assembler:
@@ -140,33 +151,39 @@ class Assembler:
     def pending_bytes(self) -> int:
         return sum(partial.size for partial in self._partials.values())
 
-    def feed(self, run: Run) -> Batch | None:
-        """The messages that the run completes, or None."""
+    def feed(self, run: Run, *more: Run) -> Batch | None:
+        """The messages that the run completes, or None; with those of more runs that `follow` it, as one batch."""
         train = run.train
         if train.columns:
             return self._feed_columns(run)
-        segment = train.segment
-        at = run.start * segment
         goes_on = train.marks[run.start] & _CONTINUES
-        first = self._first(train, at, goes_on)
-        cut = _Cut(at, first.pieces, [first.size] if goes_on else [], [] if self.places else None, goes_on)
-        for begin in range(run.start, run.stop, LAYOUT_PACKETS):
-            stop = min(begin + LAYOUT_PACKETS, run.stop)
-            marks = train.marks if stop - begin == train.count else train.marks[begin:stop]
-            size = segment if stop < train.count else len(train.raw) - (stop - 1) * segment
-            layout = Layout.of(segment, size, marks)
-            if layout is not None and layout.continues == cut.goes_on:
-                self._cut_layout(train, begin, layout, cut)
-            else:
-                self._cut_packets(train, begin, marks, cut)
+        first = self._first(train, run.start * train.segment, goes_on)
+        cut = _Cut(train, run.start, first.pieces, [first.size] if goes_on else [], [] if self.places else None)
+        cut.goes_on = goes_on
+        self._cut_run(run, cut)
+        for each in more:
+            self._cut_run(each, cut)
         if cut.goes_on:
-            self._keep_last(train, first, cut.lengths, cut.last)
+            self._keep_last(first, cut)
         if not cut.lengths:
             return None
         blob = b"".join(cut.pieces)
         batch = Batch(train.sender, train.service, first.number, first.stamp, cut.lengths, blob)
         batch.places = cut.places
         return batch
+
+    def _cut_run(self, run: Run, cut: _Cut) -> None:
+        train = run.train
+        segment, count = train.segment, train.count
+        for begin in range(run.start, run.stop, LAYOUT_PACKETS):
+            stop = min(begin + LAYOUT_PACKETS, run.stop)
+            marks = train.marks if stop - begin == count else train.marks[begin:stop]
+            size = segment if stop < count else len(train.raw) - (stop - 1) * segment
+            layout = Layout.of(segment, size, marks)
+            if layout is not None and layout.continues == cut.goes_on:
+                self._cut_layout(train, begin, layout, cut)
+            else:
+                self._cut_packets(train, begin, marks, cut)
 
     def _cut_layout(self, train: Train, begin: int, layout: Layout, cut: _Cut) -> None:
         """The packets of a layout from packet `begin` on, all at once."""
@@ -176,7 +193,7 @@ class Assembler:
             entries = layout.lengths(train.raw, at)
         if layout.begun is not None:
             packet, entry = layout.begun
-            cut.last = at + packet * train.segment, len(cut.pieces) + packet, entries[entry]
+            cut.last = train, begin + packet, len(cut.pieces) + packet, entries[entry]
         cut.pieces += layout.blobs(train.raw, at, entries)
         lengths = list(entries)
         for joint in layout.joints:
@@ -216,7 +233,7 @@ class Assembler:
                 lengths += table
             if mark & _UNFINISHED:
                 if entries > 1 or not goes_on:
-                    cut.last = at, len(pieces) - 1, table[-1]
+                    cut.last = train, at // segment, len(pieces) - 1, table[-1]
                 goes_on = _CONTINUES
             else:
                 goes_on = 0
@@ -235,18 +252,19 @@ class Assembler:
             raise Malformed(f"packet {train.first_seq + at // train.segment} continues a message that never began")
         return begun
 
-    def _keep_last(self, train: Train, first: _Partial, lengths: list[int], last: tuple[int, int, int]) -> None:
+    def _keep_last(self, first: _Partial, cut: _Cut) -> None:
         """Takes the last message out of the pieces that begin with `first`, because it is unfinished."""
-        size = lengths.pop()
+        size = cut.lengths.pop()
         self._check_size(size)
-        at, begin, count = last
+        train, packet, begin, count = cut.last
         message = first
         if count >= 0:
             pieces = first.pieces
-            message = _Partial(first.number + len(lengths), _FIRST_AND_STAMP.unpack_from(train.raw, at)[1])
-            cut = len(pieces[begin]) - count
-            message.pieces = [pieces[begin][cut:], *pieces[begin + 1 :]]
-            pieces[begin:] = [pieces[begin][:cut]]
+            stamp = _FIRST_AND_STAMP.unpack_from(train.raw, packet * train.segment)[1]
+            message = _Partial(first.number + len(cut.lengths), stamp)
+            whole = len(pieces[begin]) - count
+            message.pieces = [pieces[begin][whole:], *pieces[begin + 1 :]]
+            pieces[begin:] = [pieces[begin][:whole]]
         message.size = size
         self._partials[train.sender] = message
 
