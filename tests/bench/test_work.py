@@ -58,7 +58,7 @@ def _slower(function: Callable[..., Any], more: int) -> Callable[..., Any]:
     ("where", "name", "more", "noticed"),
     [
         (Packer, "burst", 1000, "broadcast 1 KB, a packet"),
-        (operational, "parse_train", 5000, "broadcast 64 B, a packet"),
+        (operational, "keep_own", 5000, "broadcast 64 B, a packet"),
         (Reader, "next_event", 1, "take events of 64 B, a message"),
         (Reader, "next_batch", 20, "take batches of 1 KB, a message"),
         (work.QuietMember, "send", 10, "submit one by one, a message"),

@@ -44,7 +44,7 @@ _ORIGINATE = (
     "        s.emit(Originated(ring.text, burst.first, burst.finished))\n"
     "    token.seq += burst.count\n"
     "    ring.last_own_seq = token.seq\n"
-    "    return keep_own(s, ring, burst.stretches)\n"
+    "    return keep_own(s, ring, burst, first)\n"
 )
 
 _DUE = "due = ring.forwarded_seq if s.phase is Phase.OPERATIONAL else token.seq\n"
@@ -151,8 +151,8 @@ _ORDER = (
         "A sender does not keep what it broadcasts.",
         (
             "operational",
-            "        ring.add(train)\n        own.append(Broadcast(data, segment))",
-            "        own.append(Broadcast(data, segment))",
+            "        ring.add(Train(data, segment, marks, seq, s.key, marks[0] & KEPT))\n",
+            "",
         ),
     ),
     _mutant(
@@ -164,7 +164,7 @@ _ORDER = (
             (
                 "    token.seq += burst.count\n"
                 "    ring.last_own_seq = token.seq\n"
-                "    s.effects += keep_own(s, ring, burst.stretches)\n"
+                "    s.effects += keep_own(s, ring, burst, first)\n"
                 "    if burst.finished:\n"
                 "        s.emit(Originated(ring.text, burst.first, burst.finished))\n"
                 "    return []\n"

@@ -17,9 +17,11 @@ from ordercast.wire.train import (
     ENTRIES_PLAIN,
     HEADER,
     HEADER_BYTES,
+    LAYOUT_PACKETS,
     NONE_LENGTH,
     UNPACK_LENGTHS,
     Flag,
+    Layout,
     Train,
     entry_lengths,
 )
@@ -105,6 +107,34 @@ class _Partial:
         self.size = 0
 
 
+class _Cut:
+    """What has been cut out of runs so far."""
+
+    __slots__ = ("goes_on", "last", "lengths", "pieces", "places")
+
+    def __init__(
+        self, train: Train, packet: int, pieces: list[bytes], lengths: list[int], places: list[int] | None
+    ) -> None:
+        self.pieces = pieces
+        self.lengths = lengths
+        self.places = places
+        self.goes_on = 0
+        """The flag that the next packet must have: its first entry goes on with the last one, or does not."""
+        self.last = train, packet, 0, -1
+        """Where the last message begins: train and packet, its first piece, how many bytes of that."""
+
+
+def follow(before: Run, after: Run) -> bool:
+    """Whether two runs are consecutive packets of one sender and kind, without keys or headers."""
+    train, last = after.train, before.train
+    return (
+        train.first_seq + after.start == last.first_seq + before.stop
+        and train.sender == last.sender
+        and train.flags == last.flags
+        and not train.columns
+    )
+
+
 class Assembler:
     """Turns runs of packets, fed in delivery order, into batches of whole messages."""
 
@@ -121,20 +151,68 @@ class Assembler:
     def pending_bytes(self) -> int:
         return sum(partial.size for partial in self._partials.values())
 
-    def feed(self, run: Run) -> Batch | None:
-        """The messages that the run completes, or None."""
+    def feed(self, run: Run, *more: Run) -> Batch | None:
+        """The messages that the run completes, or None; with those of more runs that `follow` it, as one batch."""
         train = run.train
         if train.columns:
             return self._feed_columns(run)
-        raw, segment, marks = train.raw, train.segment, train.marks
-        if run.stop - run.start < train.count:
-            marks = marks[run.start : run.stop]
-        at = run.start * segment
-        goes_on = marks[0] & _CONTINUES
-        first = self._first(train, at, goes_on)
-        pieces, lengths = first.pieces, [first.size] if goes_on else []
-        last = (at, 0, -1)  # where the last message begins: its packet, its first piece, how many bytes of that
-        places: list[int] | None = [] if self.places else None
+        goes_on = train.marks[run.start] & _CONTINUES
+        first = self._first(train, run.start * train.segment, goes_on)
+        cut = _Cut(train, run.start, first.pieces, [first.size] if goes_on else [], [] if self.places else None)
+        cut.goes_on = goes_on
+        self._cut_run(run, cut)
+        for each in more:
+            self._cut_run(each, cut)
+        if cut.goes_on:
+            self._keep_last(first, cut)
+        if not cut.lengths:
+            return None
+        blob = b"".join(cut.pieces)
+        batch = Batch(train.sender, train.service, first.number, first.stamp, cut.lengths, blob)
+        batch.places = cut.places
+        return batch
+
+    def _cut_run(self, run: Run, cut: _Cut) -> None:
+        train = run.train
+        segment, count = train.segment, train.count
+        for begin in range(run.start, run.stop, LAYOUT_PACKETS):
+            stop = min(begin + LAYOUT_PACKETS, run.stop)
+            marks = train.marks if stop - begin == count else train.marks[begin:stop]
+            size = segment if stop < count else len(train.raw) - (stop - 1) * segment
+            layout = Layout.of(segment, size, marks)
+            if layout is not None and layout.continues == cut.goes_on:
+                self._cut_layout(train, begin, layout, cut)
+            else:
+                self._cut_packets(train, begin, marks, cut)
+
+    def _cut_layout(self, train: Train, begin: int, layout: Layout, cut: _Cut) -> None:
+        """The packets of a layout from packet `begin` on, all at once."""
+        at = begin * train.segment
+        entries, train.entries = train.entries, None
+        if entries is None or len(entries) != layout.slices[-1].stop:
+            entries = layout.lengths(train.raw, at)
+        if layout.begun is not None:
+            packet, entry = layout.begun
+            cut.last = train, begin + packet, len(cut.pieces) + packet, entries[entry]
+        cut.pieces += layout.blobs(train.raw, at, entries)
+        lengths = list(entries)
+        for joint in layout.joints:
+            lengths[joint - 1] += lengths.pop(joint)
+        if cut.goes_on:
+            lengths[0] += cut.lengths.pop()
+            self._check_size(lengths[0])
+        cut.lengths += lengths
+        cut.goes_on = layout.open
+        if cut.places is not None:
+            place = (train.first_seq + begin) << PLACE_SHIFT
+            for ended in layout.ended:
+                cut.places += range(place, place + ended)
+                place += 1 << PLACE_SHIFT
+
+    def _cut_packets(self, train: Train, begin: int, marks: tuple[int, ...], cut: _Cut) -> None:
+        """The packets of these marks from packet `begin` on, one by one."""
+        raw, segment, pieces, lengths, places = train.raw, train.segment, cut.pieces, cut.lengths, cut.places
+        at, goes_on = begin * segment, cut.goes_on
         for mark in marks:
             entries = mark >> 16
             body = at + HEADER_BYTES + 2 * entries
@@ -155,7 +233,7 @@ class Assembler:
                 lengths += table
             if mark & _UNFINISHED:
                 if entries > 1 or not goes_on:
-                    last = (at, len(pieces) - 1, table[-1])
+                    cut.last = train, at // segment, len(pieces) - 1, table[-1]
                 goes_on = _CONTINUES
             else:
                 goes_on = 0
@@ -163,13 +241,7 @@ class Assembler:
                 place = (train.first_seq + at // segment) << PLACE_SHIFT
                 places += range(place, place + len(lengths) - (goes_on != 0) - len(places))
             at += segment
-        if goes_on:
-            self._keep_last(train, first, lengths, last)
-        if not lengths:
-            return None
-        batch = Batch(train.sender, train.service, first.number, first.stamp, lengths, b"".join(pieces))
-        batch.places = places
-        return batch
+        cut.goes_on = goes_on
 
     def _first(self, train: Train, at: int, goes_on: int) -> _Partial:
         """The first message of the packet at `at`: one that was begun before, or a new one."""
@@ -180,18 +252,19 @@ class Assembler:
             raise Malformed(f"packet {train.first_seq + at // train.segment} continues a message that never began")
         return begun
 
-    def _keep_last(self, train: Train, first: _Partial, lengths: list[int], last: tuple[int, int, int]) -> None:
+    def _keep_last(self, first: _Partial, cut: _Cut) -> None:
         """Takes the last message out of the pieces that begin with `first`, because it is unfinished."""
-        size = lengths.pop()
+        size = cut.lengths.pop()
         self._check_size(size)
-        at, begin, count = last
+        train, packet, begin, count = cut.last
         message = first
         if count >= 0:
             pieces = first.pieces
-            message = _Partial(first.number + len(lengths), _FIRST_AND_STAMP.unpack_from(train.raw, at)[1])
-            cut = len(pieces[begin]) - count
-            message.pieces = [pieces[begin][cut:], *pieces[begin + 1 :]]
-            pieces[begin:] = [pieces[begin][:cut]]
+            stamp = _FIRST_AND_STAMP.unpack_from(train.raw, packet * train.segment)[1]
+            message = _Partial(first.number + len(cut.lengths), stamp)
+            whole = len(pieces[begin]) - count
+            message.pieces = [pieces[begin][whole:], *pieces[begin + 1 :]]
+            pieces[begin:] = [pieces[begin][:whole]]
         message.size = size
         self._partials[train.sender] = message
 

@@ -20,13 +20,13 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import cast
 
-from ordercast.engine.assemble import Assembler
+from ordercast.engine.assemble import Assembler, follow
 from ordercast.engine.contract import (
     Append,
     Broadcast,
@@ -68,6 +68,8 @@ from ordercast.wire.layout import MAGIC, VERSION, PacketKind, WireError
 from ordercast.wire.seal import SEALED_MAGIC
 from ordercast.wire.totem import Beacon, Join, Leave, decode_beacon, decode_join, decode_leave
 
+BATCH_BYTES = 256 << 10
+"""Trains that follow one another are handed on as one batch until it has so many bytes."""
 POLL_MAX_US = 1_000_000
 """The longest sleep; the engine's own deadlines are shorter."""
 READER_BYTES_MAX = 32 * 2**20
@@ -479,7 +481,7 @@ class Driver(threading.Thread):
         """The effects since the last time, in their order."""
         effects = self.engine.take_effects()
         while effects:
-            for effect in effects:
+            for effect in _deliveries_joined(effects):
                 self._effect(effect)
             effects = self.engine.take_effects()
         if self.recorder is not None:
@@ -559,8 +561,15 @@ class Driver(threading.Thread):
         if recorder is None and self.log is not None:
             return
         assert self._view is not None
-        for run in runs:
-            columns = self._assembler.feed(run)
+        at, count = 0, len(runs)
+        while at < count:
+            # What one visit of the token has sent is one batch, however many trains it came in.
+            begin, size = at, len(runs[at].train.raw)
+            at += 1
+            while at < count and size < BATCH_BYTES and follow(runs[at - 1], runs[at]):
+                size += len(runs[at].train.raw)
+                at += 1
+            columns = self._assembler.feed(*runs[begin:at])
             if columns is None:
                 continue
             sender = self._names[columns.sender_key]
@@ -654,6 +663,26 @@ class Driver(threading.Thread):
             self.engine.throttle(now, False)
         if self._begun is not None:
             self.engine.leave(now)
+
+
+def _deliveries_joined(effects: Iterable[Effect]) -> Iterator[Effect]:
+    """The same effects, with one delivery in place of several in a row."""
+    joined: Deliver | None = None
+    for effect in effects:
+        if isinstance(effect, Deliver):
+            if joined is not None and joined.view_id == effect.view_id:
+                joined.runs += effect.runs
+                continue
+            if joined is not None:
+                yield joined
+            joined = effect
+            continue
+        if joined is not None:
+            yield joined
+            joined = None
+        yield effect
+    if joined is not None:
+        yield joined
 
 
 def _keep_freed_memory() -> None:

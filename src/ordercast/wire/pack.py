@@ -15,7 +15,7 @@ from struct import pack
 
 from ordercast.wire.ids import NodeKey, Service
 from ordercast.wire.layout import PACKET_BYTES_MAX
-from ordercast.wire.train import HEADER_BYTES, NONE_LENGTH, PADDING_MAX, Flag, pack_lengths, pack_tail
+from ordercast.wire.train import HEADER_BYTES, NONE_LENGTH, PADDING_MAX, Flag, pack_head, pack_tail
 
 # Plain integers: arithmetic of IntFlag would cost more than the rest of a packet's header.
 _SAFE, _CONTINUES, _UNFINISHED = int(Flag.SAFE), int(Flag.CONTINUES), int(Flag.UNFINISHED)
@@ -24,12 +24,14 @@ _KEYS, _HEADERS = int(Flag.KEYS), int(Flag.HEADERS)
 PACKET_BYTES_MIN = HEADER_BYTES + 32
 _ENTRY_BYTES = 2
 """What a message, or a piece of one, takes beside its bytes."""
+_NEAR = 64
+"""The end of a packet is looked for among so many messages first."""
 
 
 class _Chunk:
     """Messages that were submitted together: one service, one stamp, the same optional columns."""
 
-    __slots__ = ("at", "bodies", "ends", "headers", "joined", "keys", "kind", "lengths", "offset", "stamp")
+    __slots__ = ("_blob", "at", "bodies", "ends", "headers", "joined", "keys", "kind", "lengths", "offset", "stamp")
 
     def __init__(
         self,
@@ -55,6 +57,14 @@ class _Chunk:
         """How many bytes of that message's body have been packed already."""
         self.joined: bytes | None = None
         """The body of the next message, once it was needed, where there are keys or headers."""
+        self._blob: memoryview | None = None
+
+    def blob(self) -> memoryview:
+        """All messages back to back, joined when the first of them is packed; without keys and headers."""
+        if self._blob is None:
+            self._blob = memoryview(b"".join(self.bodies))
+            self.bodies = ()
+        return self._blob
 
     def body(self) -> bytes:
         """The body of the next message: its key, its headers and its data back to back, joined once."""
@@ -79,10 +89,12 @@ class Burst:
     first of them.
     """
 
-    __slots__ = ("count", "finished", "first", "stretches")
+    __slots__ = ("count", "finished", "first", "marks", "stretches")
 
     def __init__(self, first: int) -> None:
         self.stretches: list[bytes] = []
+        self.marks: list[tuple[int, ...]] = []
+        """Those of each stretch's packets, as a receiver would read them."""
         self.count = 0
         self.first = first
         self.finished = 0
@@ -141,93 +153,124 @@ class Packer:
     def burst(self, prefix: bytes, first_seq: int, packets_max: int) -> Burst:
         """Takes up to `packets_max` packets off the queue, for the ring of `prefix`, numbered from `first_seq`."""
         burst = Burst(self._next_number)
-        parts: list[bytes] = []
+        parts: list[bytes | memoryview] = []
+        marks: list[int] = []
         while burst.count < packets_max and self._chunks:
+            seq = first_seq + burst.count
             if self._chunks[0].kind[1]:
-                packets, full = 1, self._fill_with_columns(parts, prefix, first_seq + burst.count)
+                packets, full = 1, self._fill_with_columns(parts, marks, prefix, seq)
             else:
-                packets, full = self._fill(parts, prefix, first_seq + burst.count, packets_max - burst.count)
+                packets, full = self._fill(parts, marks, prefix, seq, packets_max - burst.count)
             burst.count += packets
             if not full:
                 burst.stretches.append(b"".join(parts))
-                parts = []
+                burst.marks.append(tuple(marks))
+                parts, marks = [], []
         if parts:
             burst.stretches.append(b"".join(parts))
+            burst.marks.append(tuple(marks))
         burst.finished = self._next_number - burst.first
         return burst
 
-    def _fill(self, parts: list[bytes], prefix: bytes, seq: int, packets_max: int) -> tuple[int, bool]:
-        """Appends packets of one kind to `parts`: how many, and whether another may follow in the same train.
+    def _fill(
+        self, parts: list[bytes | memoryview], marks: list[int], prefix: bytes, seq: int, packets_max: int
+    ) -> tuple[int, bool]:
+        """Appends packets of one kind to `parts`, what they are to `marks`: how many, and whether another may follow.
 
-        That takes that they all have the full size, and a next message of the same service and columns. Which messages
-        fit into a packet is looked up, not counted out: nothing here is done once for each of them.
+        It may in the same train if they all have the full size, and the next message has the same service and columns.
+        Which messages fit into a packet is looked up, not counted out: nothing here is done once for each of them.
         """
         chunks, sender = self._chunks, self.sender
         chunk = chunks[0]
-        kind, at, offset, ends, sizes, bodies = (
-            chunk.kind,
-            chunk.at,
-            chunk.offset,
-            chunk.ends,
-            chunk.lengths,
-            chunk.bodies,
-        )
+        kind, at, offset = chunk.kind, chunk.at, chunk.offset
+        ends, sizes, blob = chunk.ends, chunk.lengths, chunk.blob()
+        count = len(ends)
         usual = self._flags | (_SAFE if kind[0] else 0)
         capacity = self.packet_bytes - HEADER_BYTES
-        number, packets, full = self._next_number, 0, True
+        number, packets, full, taken = self._next_number, 0, True, 0
+        begin = ends[at] - sizes[at] - _ENTRY_BYTES + offset
+        cut = begin - _ENTRY_BYTES * at
         while full and packets < packets_max:
+            inside = min((sizes[at] - offset - 1) // (capacity - _ENTRY_BYTES), packets_max - packets) if offset else 0
+            if inside > 1:
+                # Packets in the middle of a long message are alike but for their numbers and bytes.
+                room = capacity - _ENTRY_BYTES
+                flags = usual | _CONTINUES | _UNFINISHED
+                pack, stamp, size = pack_head(1), chunk.stamp, inside * room
+                row: list[bytes | memoryview] = [prefix] * (3 * inside)
+                seqs = range(seq + packets, seq + packets + inside)
+                row[1::3] = [pack(sender, each, number, stamp, flags, 1, room) for each in seqs]
+                row[2::3] = [blob[place : place + room] for place in range(cut, cut + size, room)]
+                parts += row
+                marks += [flags | 1 << 16] * inside
+                packets += inside
+                offset += size
+                begin += size
+                cut += size
+                taken += size
+                continue
             first, stamp, room = number, chunk.stamp, capacity
             flags = usual | _CONTINUES if offset else usual
-            head = len(parts)
-            parts += (prefix, b"", b"")
             lengths: list[int] = []
+            bodies: list[memoryview] = []
             while True:
-                begin = ends[at] - sizes[at] - _ENTRY_BYTES + offset
-                stop = bisect_right(ends, begin + room, at)
+                near = at + _NEAR
+                stop = bisect_right(ends, begin + room, at, near if near < count else count)
+                if stop == near:
+                    stop = bisect_right(ends, begin + room, near)
                 if stop > at:
+                    whole = sizes[at:stop]
                     if offset:
-                        lengths.append(sizes[at] - offset)
-                        parts.append(bodies[at][offset:])
-                        at += 1
-                        number += 1
+                        whole[0] -= offset
                         offset = 0
-                    lengths += sizes[at:stop]
-                    parts += bodies[at:stop]
+                    lengths += whole
                     number += stop - at
-                    room -= ends[stop - 1] - begin
-                    at = stop
-                if at < len(ends):
+                    at, end = stop, ends[stop - 1]
+                    room -= end - begin
+                    begin = end
+                if at < count:
                     if room > _ENTRY_BYTES:
                         room -= _ENTRY_BYTES
                         lengths.append(room)
-                        parts.append(bodies[at][offset : offset + room])
                         offset += room
+                        begin += room
                         room = 0
                         flags |= _UNFINISHED
+                    bodies.append(blob[cut : (cut := begin - _ENTRY_BYTES * at)])
                     break
+                bodies.append(blob[cut:])
                 chunks.popleft()
                 full = bool(chunks) and chunks[0].kind == kind
                 if not full:
                     break
                 chunk = chunks[0]
-                at, ends, sizes, bodies = 0, chunk.ends, chunk.lengths, chunk.bodies
+                ends, sizes, blob = chunk.ends, chunk.lengths, chunk.blob()
+                count = len(ends)
+                at = begin = cut = 0
                 if room <= _ENTRY_BYTES:
                     break
-            parts[head + 1] = pack_tail(sender, seq + packets, first, stamp, flags, len(lengths))
-            parts[head + 2] = pack_lengths(len(lengths))(*lengths)
-            self.bytes -= capacity - room - _ENTRY_BYTES * len(lengths)
+            entries = len(lengths)
+            marks.append(flags | entries << 16)
+            parts += (
+                prefix,
+                pack_head(entries)(sender, seq + packets, first, stamp, flags, entries, *lengths),
+                *bodies,
+            )
+            taken += capacity - room - _ENTRY_BYTES * entries
             packets += 1
-            if room and room <= PADDING_MAX:
-                parts.append(bytes(room))
-            elif room:
-                full = False
+            if room:
+                if room <= PADDING_MAX:
+                    parts.append(bytes(room))
+                else:
+                    full = False
         if chunks and chunks[0] is chunk:
             chunk.at, chunk.offset = at, offset
+        self.bytes -= taken
         self.messages -= number - self._next_number
         self._next_number = number
         return packets, full
 
-    def _fill_with_columns(self, parts: list[bytes], prefix: bytes, seq: int) -> bool:
+    def _fill_with_columns(self, parts: list[bytes | memoryview], marks: list[int], prefix: bytes, seq: int) -> bool:
         """The same for messages with keys or headers, one by one."""
         chunk = self._chunks[0]
         kind, stamp = chunk.kind, chunk.stamp
@@ -270,6 +313,7 @@ class Packer:
                 if chunk.kind != kind:
                     break
         count = len(lengths)
+        marks.append(flags | count << 16)
         parts.append(prefix)
         parts.append(pack_tail(self.sender, seq, first, stamp, flags, count))
         parts.append(pack(f"<{count}H", *lengths))

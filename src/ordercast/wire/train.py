@@ -29,13 +29,18 @@ header lengths of its message's start as "none".
 A *train* is what one `recvmsg` with UDP_GRO returns: packets of one size back to back, from one sender. `Train` is a
 maximal stretch of them with consecutive sequence numbers, one service and one set of columns, checked once and
 kept whole.
+
+Trains repeat one another: where messages are of one size there are few ways in which they can lie in 44 packets. A
+`Layout` is one such way. It reads the lengths of all packets in one call and their bodies in another, which costs a
+packet a third of what reading it on its own does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import IntFlag
 from functools import lru_cache
+from itertools import accumulate, pairwise
 from struct import Struct
 
 from ordercast.wire.ids import NodeKey, RingId, Service, ring_digest
@@ -67,8 +72,10 @@ class Flag(IntFlag):
 
 _FLAGS_ALL = int(sum(Flag))
 _SAFE, _RECOVERY = int(Flag.SAFE), int(Flag.RECOVERY)
+_CONTINUES, _UNFINISHED = int(Flag.CONTINUES), int(Flag.UNFINISHED)
 _COLUMNS = int(Flag.KEYS | Flag.HEADERS)
-_KEPT = _SAFE | _RECOVERY | _COLUMNS
+KEPT = _SAFE | _RECOVERY | _COLUMNS
+"""The flags that are the same in all packets of a train."""
 _CONSTANT = 0xFFFF & ~int(Flag.CONTINUES | Flag.UNFINISHED)
 """What must be the same in all packets of a train: the kept flags set alike, and the unknown ones not set."""
 
@@ -79,7 +86,7 @@ class Train:
     Each has `segment` bytes but the last, which may be shorter.
     """
 
-    __slots__ = ("count", "direct", "first_seq", "flags", "last_seq", "marks", "raw", "segment", "sender")
+    __slots__ = ("count", "direct", "entries", "first_seq", "flags", "last_seq", "marks", "raw", "segment", "sender")
 
     def __init__(
         self, raw: bytes, segment: int, marks: tuple[int, ...], first_seq: int, sender: NodeKey, flags: int
@@ -93,6 +100,8 @@ class Train:
         self.last_seq = first_seq + count - 1
         self.sender = sender
         self.flags = flags
+        self.entries: tuple[int, ...] | None = None
+        """The lengths of all entries, if the check has read them in one call; whoever has used them lets them go."""
         self.direct = not flags & (_SAFE | _RECOVERY)
         """Its messages are for the application, and agreed: in their turn they are delivered on sight."""
 
@@ -134,9 +143,9 @@ pack_tail: Callable[[int, int, int, int, int, int], bytes] = _TAIL.pack
 
 
 @lru_cache(maxsize=512)
-def pack_lengths(count: int) -> Callable[..., bytes]:
-    """What makes the lengths column of a packet with so many entries."""
-    return Struct(f"<{count}H").pack
+def pack_head(count: int) -> Callable[..., bytes]:
+    """The same with the lengths column of a packet with so many entries behind it."""
+    return Struct(f"{_TAIL.format}{count}H").pack
 
 
 def sender_of(data: bytes) -> NodeKey:
@@ -162,6 +171,93 @@ def _headers(segment: int, count: int) -> Struct:
     """
     gap = segment - HEADER_BYTES
     return Struct("<" + f"{gap}x".join(["28sQQ8xI"] * count))
+
+
+LAYOUT_PACKETS = 64
+"""A layout is one of at most so many packets: what one call sends, and what arrives together."""
+LAYOUTS_MAX = 512
+
+
+class Layout:
+    """How entries lie in packets back to back: in all packets with these sizes and marks, however long each entry is.
+
+    Reading by layout is reading packet by packet, done in C: the checks are the same, and so is what comes out.
+    """
+
+    __slots__ = ("begun", "bodies", "continues", "ended", "joints", "lengths", "open", "room", "rooms", "slices")
+
+    def __init__(self, segment: int, last_bytes: int, marks: tuple[int, ...]) -> None:
+        counts = [mark >> 16 for mark in marks]
+        sizes = [segment] * (len(marks) - 1) + [last_bytes]
+        rooms = [size - HEADER_BYTES - 2 * count for size, count in zip(sizes, counts, strict=True)]
+        gaps = list(zip(counts, rooms, strict=True))
+        bounds = list(accumulate(counts, initial=0))
+        self.lengths: Callable[[bytes, int], tuple[int, ...]] = Struct(
+            "<" + "".join(f"{HEADER_BYTES}x{count}H{room}x" for count, room in gaps)
+        ).unpack_from
+        """The lengths of all entries."""
+        self.bodies: Callable[[bytes, int], tuple[bytes, ...]] = Struct(
+            "<" + "".join(f"{HEADER_BYTES + 2 * count}x{room}s" for count, room in gaps)
+        ).unpack_from
+        """What stands behind each packet's lengths: its blob, and its padding if it has any."""
+        self.slices = [slice(begin, end) for begin, end in pairwise(bounds)]
+        """Which of the lengths are each packet's."""
+        self.rooms = tuple(rooms)
+        self.room = sum(rooms)
+        self.continues = marks[0] & _CONTINUES
+        self.open = _CONTINUES if marks[-1] & _UNFINISHED else 0
+        """What the packet behind these has to say of its first entry."""
+        self.joints = [at for at, mark in zip(bounds, marks, strict=False) if at and mark & _CONTINUES][::-1]
+        """The entries that go on with the one before them, from the last to the first."""
+        self.ended = [count - (mark & _UNFINISHED != 0) for count, mark in zip(counts, marks, strict=True)]
+        """How many messages end in each packet."""
+        begun = [
+            at for at, mark in enumerate(marks) if mark & _UNFINISHED and (mark >> 16 > 1 or not mark & _CONTINUES)
+        ]
+        self.begun = (begun[-1], bounds[begun[-1] + 1] - 1) if begun else None
+        """The last packet that begins a message which does not end in it, and that entry."""
+
+    def check(self, raw: bytes, at: int) -> tuple[int, ...]:
+        """Refuses the packets at `at` unless each is filled by its entries. Gives the lengths of all of them."""
+        entries = self.lengths(raw, at)
+        sums = tuple(map(sum, map(entries.__getitem__, self.slices)))
+        if sums != self.rooms:
+            for room, filled in zip(self.rooms, sums, strict=True):
+                if not 0 <= room - filled <= PADDING_MAX:
+                    raise Malformed(f"data packet whose entries differ from its size by {room - filled} bytes")
+        return entries
+
+    def blobs(self, raw: bytes, at: int, entries: tuple[int, ...]) -> Sequence[bytes]:
+        """The blob of each packet; `entries` has been checked."""
+        bodies = self.bodies(raw, at)
+        if sum(entries) == self.room:
+            return bodies
+        return [body[: sum(entries[part])] for body, part in zip(bodies, self.slices, strict=True)]
+
+    @staticmethod
+    def of(segment: int, last_bytes: int, marks: tuple[int, ...]) -> Layout | None:
+        """The layout of packets without keys or headers, made when it is met for the second time."""
+        key = segment, last_bytes, marks
+        layout = _layouts.get(key)
+        if layout is not None:
+            return layout
+        if key not in _layouts:
+            if len(_layouts) >= LAYOUTS_MAX:
+                _layouts.clear()
+            _layouts[key] = None
+            return None
+        entries_max = (min(segment, last_bytes) - HEADER_BYTES) // 2
+        constant = marks[0] & KEPT & ~_COLUMNS
+        if not all(mark & _CONSTANT == constant and 0 < mark >> 16 <= entries_max for mark in marks):
+            return None
+        if [mark & _UNFINISHED != 0 for mark in marks[:-1]] != [mark & _CONTINUES != 0 for mark in marks[1:]]:
+            return None
+        _layouts[key] = layout = Layout(segment, last_bytes, marks)
+        return layout
+
+
+_layouts: dict[tuple[int, int, tuple[int, ...]], Layout | None] = {}
+"""None: met once. Where messages are of many sizes hardly any layout comes again, and none is made."""
 
 
 def entry_lengths(data: bytes, at: int, count: int) -> tuple[int, ...]:
@@ -213,7 +309,7 @@ def parse_train(data: bytes, segment: int) -> Train | None:
         return None
     fields = _headers(segment, count).unpack_from(data)
     origins, seqs, firsts, marks = fields[0::4], fields[1::4], fields[2::4], fields[3::4]
-    first_seq, kept, sender = seqs[0], marks[0] & _KEPT, sender_of(data)
+    first_seq, kept, sender = seqs[0], marks[0] & KEPT, sender_of(data)
     if (
         origins.count(origins[0]) != count
         or seqs != tuple(range(first_seq, first_seq + count))
@@ -222,6 +318,11 @@ def parse_train(data: bytes, segment: int) -> Train | None:
         or max(firsts) > SEQ_MAX
     ):
         return None
+    layout = Layout.of(segment, size - tail, marks) if count <= LAYOUT_PACKETS else None
+    if layout is not None:
+        train = Train(data, segment, marks, first_seq, sender, kept)
+        train.entries = layout.check(data, 0)
+        return train
     room, plain = segment - HEADER_BYTES, not kept & _COLUMNS
     for mark in dict.fromkeys(marks):
         if mark & _CONSTANT != kept:

@@ -15,8 +15,9 @@ from ordercast.engine.totem.shifts import set_phase, shift_to_gather
 from ordercast.engine.totem.state import NEVER, Phase, Reason, Ring, State
 from ordercast.wire.ids import NO_NODE, NodeId
 from ordercast.wire.layout import MEMBERS_MAX
+from ordercast.wire.pack import Burst
 from ordercast.wire.totem import RTR_RANGES_MAX, Join, Leave, Token, Wake
-from ordercast.wire.train import Train, parse_train
+from ordercast.wire.train import KEPT, Train
 
 Source = Callable[[State, Ring, Token, int], list[Broadcast]]
 """Takes up to so many new packets off a queue, gives them their numbers and keeps my copies; what is to be sent."""
@@ -186,23 +187,23 @@ def new_messages(s: State, ring: Ring, token: Token, allowed: int) -> list[Broad
     """Gives the next messages of new_message_queue their places in the order."""
     if not allowed or not s.new_message_queue.messages:
         return []
-    burst = s.new_message_queue.burst(ring.prefix, token.seq + 1, allowed)
+    first = token.seq + 1
+    burst = s.new_message_queue.burst(ring.prefix, first, allowed)
     if burst.finished:
         s.emit(Originated(ring.text, burst.first, burst.finished))
     token.seq += burst.count
     ring.last_own_seq = token.seq
-    return keep_own(s, ring, burst.stretches)
+    return keep_own(s, ring, burst, first)
 
 
-def keep_own(s: State, ring: Ring, stretches: list[bytes]) -> list[Broadcast]:
-    """My own copies of what I broadcast."""
+def keep_own(s: State, ring: Ring, burst: Burst, seq: int) -> list[Broadcast]:
+    """My own copies of what I broadcast, numbered from `seq` on."""
     own = []
-    for data in stretches:
+    for data, marks in zip(burst.stretches, burst.marks, strict=True):
         segment = min(s.config.packet_bytes, len(data))
-        train = parse_train(data, segment)
-        assert train is not None, "a burst that its own receiver would refuse"
-        ring.add(train)
+        ring.add(Train(data, segment, marks, seq, s.key, marks[0] & KEPT))
         own.append(Broadcast(data, segment))
+        seq += len(marks)
     return own
 
 

@@ -35,9 +35,10 @@ def retrans_messages(s: State, ring: Ring, token: Token, allowed: int) -> list[B
             del s.retrans_message_queue[seq]
     if not allowed or not packer.messages:
         return []
-    burst = packer.burst(ring.prefix, token.seq + 1, allowed)
+    first = token.seq + 1
+    burst = packer.burst(ring.prefix, first, allowed)
     token.seq += burst.count
-    return operational.keep_own(s, ring, burst.stretches)
+    return operational.keep_own(s, ring, burst, first)
 
 
 def before_forwarding(s: State, ring: Ring, token: Token) -> None:
