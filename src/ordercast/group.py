@@ -179,6 +179,7 @@ class Group:
             while not member.found():
                 # Time and the engine's phase wake nobody, so it is looked at now and then.
                 await bridge.until_timeout(member.found, 0.02)
+            member.begin()
         except GroupError:
             member.error_shown = member.leaving = True
             member.abandon()
@@ -188,7 +189,6 @@ class Group:
             member.leaving = True
             member.driver.leave(CANCELLED_LEAVE_US)
             raise
-        member.reader.begin()
 
     def _joined(self) -> _Bridge:
         if self._bridge is None:
@@ -301,6 +301,7 @@ class Group:
         member = bridge.member
         member.leaving = True
         bridge._changed.set()
+        member.stop_serving()
         try:
             member.driver.leave()
             before = None

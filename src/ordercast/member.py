@@ -35,6 +35,7 @@ from ordercast.net.udp import UdpNetwork
 from ordercast.options import KeyLike, Options
 from ordercast.pledge import Pledge, Receipt
 from ordercast.redundancy import NetworkConfig, Redundant
+from ordercast.serve import LogServer
 from ordercast.stream import Reader, Stream, StreamEnd
 from ordercast.wire.guard import AnyGuard, Guard, PlainGuard
 from ordercast.wire.ids import Service
@@ -88,6 +89,7 @@ class Member:
         self._pledges: deque[Pledge] = deque()
         self._stack: list[UdpNetwork | Storage | Recorder | LogDisk] = []
         self._presence: Presence | None = None
+        self.server: LogServer | None = None
         try:
             self._open(options)
         except OSError as error:
@@ -109,6 +111,9 @@ class Member:
             if options.trace:
                 recorder = Recorder(options.data_dir / "trace", options.name)
                 self._stack.append(recorder)
+        if options.serve is not None:
+            assert options.data_dir is not None
+            self.server = LogServer(options.data_dir, options.serve, lambda: self.guard.keys, self._publish)
         self.networks = self._open_networks(options)
         for warning in dict.fromkeys(line for network in self.networks for line in network.warnings):
             warnings.warn(warning, RuntimeWarning, stacklevel=6)
@@ -171,6 +176,8 @@ class Member:
         return networks
 
     def _close(self) -> None:
+        if self.server is not None:
+            self.server.close()
         for resource in self._stack:
             resource.close()
 
@@ -179,8 +186,13 @@ class Member:
     def start(self) -> None:
         self._joined_from = time.monotonic()
         self._presence = Presence(self._answer)
-        self.stream.on_end = self._presence.close
+        self.stream.on_end = self._at_end
         self.driver.start()
+
+    def _at_end(self) -> None:
+        assert self._presence is not None
+        self._presence.close()
+        self.stop_serving()
 
     def found(self) -> bool:
         """Whether the discovery is over; raises what made it fail."""
@@ -193,6 +205,12 @@ class Member:
             if error is not None:
                 raise error
         return self.stream.members_most >= self.options.min_members and self.engine.phase is Phase.OPERATIONAL
+
+    def begin(self) -> None:
+        """The end of `join`: the application's stream begins, and the log is served."""
+        self.reader.begin()
+        if self.server is not None:
+            self.server.start()
 
     def _raise_if_ended(self) -> None:
         if self.stream.end is not None:
@@ -220,8 +238,9 @@ class Member:
         service: str,
         keys: Sequence[bytes | None] | None,
         headers: Sequence[Headers | None] | None,
+        whole: bool = False,
     ) -> Pledge:
-        """Hands messages to the driver, and makes what stands for them."""
+        """Hands messages to the driver, and makes what stands for them; a `whole` has one place in the global order."""
         wanted = _SERVICES.get(service)
         if wanted is None:
             raise ValueError(f"service is 'agreed' or 'safe', not {service!r}")
@@ -237,7 +256,7 @@ class Member:
         if bodies:
             self.unordered_bytes += size
             self._pledges.append(pledge)
-            self.driver.submit(Submission(bodies, wanted, time.time_ns() // 1000, keys, encoded))
+            self.driver.submit(Submission(bodies, wanted, time.time_ns() // 1000, keys, encoded, whole))
         else:
             pledge.settle(Receipt("", 0))
         return pledge
@@ -309,6 +328,51 @@ class Member:
             raise GroupError(f"{what} belongs to the engine 'corel'")
         return self.durable
 
+    # Serving
+
+    def _publish(
+        self,
+        bodies: Sequence[bytes],
+        keys: Sequence[bytes | None] | None,
+        headers: Sequence[Headers | None] | None,
+        within_s: float,
+    ) -> None:
+        """What a job hands in goes the way of this process's own messages. Called in a thread of the server."""
+        durable = self._durable("what is published")
+        ordered: Future[None] = Future()
+
+        def settle(pledge: Pledge) -> None:
+            try:
+                pledge.result()
+                ordered.set_result(None)
+            except GroupError as error:
+                ordered.set_exception(error)
+
+        def send() -> None:
+            try:
+                if not durable.stream.primary:
+                    raise NotPrimary("the member is in no primary component, and cannot order what is published")
+                pledge = self.send(bodies, "agreed", keys, headers, whole=True)
+            except (GroupError, ValueError) as error:
+                ordered.set_exception(error if isinstance(error, GroupError) else GroupError(str(error)))
+                return
+            if pledge.done:
+                settle(pledge)
+            else:
+                pledge.when_done = [*(pledge.when_done or ()), lambda: settle(pledge)]
+
+        try:
+            self.in_face(send)
+            ordered.result(within_s)
+        except TimeoutError:
+            raise DeliveryUncertain(f"what was published is not ordered after {within_s:.0f} s: try again") from None
+        except RuntimeError as error:  # the event loop is closed
+            raise NotMember(f"the member's program is ending: {error}") from None
+
+    def stop_serving(self) -> None:
+        if self.server is not None:
+            self.server.close()
+
     # Leaving
 
     def progress(self) -> tuple[object, ...]:
@@ -375,6 +439,7 @@ class Member:
             "replication": None if self.redundant is None else self.redundant.replication,
             "networks": self._status_of_networks(),
             "log": None if self.durable is None else self.durable.status(),
+            "serves": None if self.server is None or not self.server.running else _endpoint(self.server.address),
             "counters": dict(self.engine.state.counters),
             "guard": dict(self.guard.counters),
             "keys": [key.id for key in self.guard.keys],
@@ -445,6 +510,8 @@ class Member:
         self.stream.items.append(end)
         if self._presence is not None:
             self._presence.after_fork()
+        if self.server is not None:
+            self.server.after_fork()
         self._close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import os
 import socket
@@ -13,6 +14,7 @@ from ordercast.durable import Retention, check_retention
 from ordercast.errors import AuthError, GroupError
 from ordercast.net.addresses import is_loopback, parse_local, split_peers
 from ordercast.redundancy import parse_replication
+from ordercast.serve import parse_server
 from ordercast.wire.ids import NodeId
 from ordercast.wire.layout import NETWORKS_MAX, WireError
 from ordercast.wire.totem import check_name
@@ -59,6 +61,9 @@ class JoinOptions(TypedDict, total=False):
     member is to be added. The default is min_members, if that is above 1."""
     retention: Retention | None
     """With corel: what is removed from the log in time. By default nothing is."""
+    serve: str | None
+    """With corel: HOST:PORT at which this member serves its log, and takes in what jobs publish, from the end of `join`
+    until it leaves: what Spark's option `servers` names. Port 0 is any that is free; `status` says which."""
     discovery_s: float
     """How long `join` looks for others, half a second by default."""
     slow_reader_timeout: float
@@ -85,6 +90,7 @@ class Options(NamedTuple):
     start: int | str | None
     founders: int | None
     retention: Retention | None
+    serve: tuple[str, int] | None
 
 
 def check_options(
@@ -103,6 +109,7 @@ def check_options(
     start: int | str | None = None,
     founders: int | None = None,
     retention: Retention | None = None,
+    serve: str | None = None,
     discovery_s: float = DISCOVERY_S,
     slow_reader_timeout: float = SLOW_READER_TIMEOUT_S,
 ) -> Options:
@@ -111,7 +118,7 @@ def check_options(
         raise GroupError("a group needs a name")
     if isinstance(networks, str) or not 1 <= len(networks) <= NETWORKS_MAX:
         raise GroupError(f"networks is a list of 1 to {NETWORKS_MAX} local addresses, one a network")
-    _check_engine(engine, data_dir, {"start": start, "founders": founders, "retention": retention})
+    _check_engine(engine, data_dir, {"start": start, "founders": founders, "retention": retention, "serve": serve})
     if founders is not None and founders < 0:
         raise GroupError(f"founders is a number of members, or 0, not {founders}")
     if retention is not None:
@@ -135,6 +142,9 @@ def check_options(
         raise GroupError(f"replication {replication!r} is for redundant networks, and there is one network")
     if len(set(addresses)) < len(addresses):
         raise GroupError(f"redundant networks have an address each: {', '.join(networks)}")
+    place = None if serve is None else _serving(serve)
+    if place is not None and not is_loopback(place[0]):
+        outside.append(place[0])
     _check_secrecy(key, insecure, outside)
     return Options(
         group,
@@ -152,6 +162,7 @@ def check_options(
         _offset(start),
         founders,
         retention,
+        place,
     )
 
 
@@ -174,6 +185,17 @@ def _offset(start: int | str | None) -> int | str | None:
     if not (start in (None, "earliest", "latest") or (isinstance(start, int) and start >= 0)):
         raise GroupError(f"start is an offset, 'earliest' or 'latest', not {start!r}")
     return start
+
+
+def _serving(text: str) -> tuple[str, int]:
+    """An address of this machine and a port; 0.0.0.0 is all of its addresses."""
+    try:
+        host, port = parse_server(text)
+        return str(ipaddress.IPv4Address("127.0.0.1" if host == "localhost" else host)), port
+    except ValueError:
+        raise GroupError(f"serve: {host!r} is not an IPv4 address of this machine, such as 127.0.0.1") from None
+    except GroupError as error:
+        raise GroupError(f"serve: {error}") from None
 
 
 def _check_secrecy(key: KeyLike | None, insecure: bool, outside: Sequence[str]) -> None:

@@ -129,6 +129,7 @@ class Group:
         try:
             while not member.found():
                 bridge.until(member.found, 0.02)
+            member.begin()
         except GroupError:
             member.error_shown = member.leaving = True
             member.abandon()
@@ -140,7 +141,6 @@ class Group:
             member.driver.leave(CANCELLED_LEAVE_US)
             member.driver.join(STOP_PATIENCE_S)
             raise
-        member.reader.begin()
 
     @property
     def name(self) -> str:
@@ -239,6 +239,7 @@ class Group:
                 return
             member.leaving = True
             bridge.changed.notify_all()
+        member.stop_serving()
         try:
             member.driver.leave()
             before = None

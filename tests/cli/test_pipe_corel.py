@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.processes import error_line, ordercast, unique
+from cli.processes import error_line, ordercast, unique, wait_until
+from ordercast.serve import RemoteLog, parse_server
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def member(start, tmp_path, runtime):
         data = ("--data-dir", tmp_path / name, "--members", str(members))
         return start("pipe", group, "--name", name, "--engine", "corel", *data, "--follow", *more, **runtime)
 
-    member.group = group
+    member.group, member.data = group, tmp_path
     return member
 
 
@@ -109,6 +110,25 @@ def test_a_durable_group_from_its_founding_to_a_new_member(member, runtime):
     two.end_input()
     two.signal(signal.SIGTERM)
     assert two.wait() == 0
+
+
+def test_a_member_that_serves_its_log(member, runtime):
+    one = member("n1", "--founders", "1", "--serve", "127.0.0.1:0")
+    one.wait_for(lambda: primaries(one) == [(["n1"], True)], "the primary component")
+    one.write("a\nb\n")
+    one.wait_for(lambda: len(one.messages) == 2)
+    report = json.loads(ordercast("status", "--json", **runtime).stdout)
+    place = report["groups"][0]["members"][0]["serves"]
+    assert f"    n1 serves its log at {place}\n" in ordercast("status", **runtime).stdout.decode()
+    remote = RemoteLog([parse_server(place)])
+    wait_until(lambda: remote.refresh() == 2, "the order on disk")
+    assert [bytes(data) for batch in remote.read(0) for data in batch] == [b"a", b"b"]
+    remote.close()
+    taken = ordercast("pipe", member.group, "--engine", "corel", "--data-dir", member.data / "n2", "--founders", "0",
+                      "--serve", place)  # fmt: skip
+    assert f"cannot serve the log at {place}: Address already in use" in error_line(taken)
+    one.signal(signal.SIGTERM)
+    assert one.wait() == 0
 
 
 def test_lines_that_never_became_ordered_are_told(member, runtime, tmp_path):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import uuid
 from collections.abc import Callable
-from contextlib import chdir
+from contextlib import chdir, suppress
 from pathlib import Path
 
-from cli.processes import DEADLINE_S, ROOT, environment, ordercast
+from cli.processes import DEADLINE_S, ROOT, environment, ordercast, wait_until
+from ordercast.net.presence import pid_of
 
 PAGE = ROOT / "docs" / "tutorial" / "README.md"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -51,6 +54,20 @@ def run_page(page: Path, tmp_path: Path, here: Callable[[list[str]], str] | None
         (tools / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
         (tools / name).chmod(0o755)
     env["PATH"] = f"{tools}:{env['PATH']}"
+    try:
+        ran = run_blocks(page, directory, env, suffix, here)
+        idle = b"no members run on this machine\n"
+        wait_until(lambda: ordercast("status", ORDERCAST_RUNTIME_DIR=str(runtime)).stdout == idle, "all have left")
+    finally:
+        for path in runtime.glob("*.member"):  # of a page that failed
+            with suppress(ProcessLookupError):
+                os.kill(pid_of(path), signal.SIGKILL)
+    return ran
+
+
+def run_blocks(
+    page: Path, directory: Path, env: dict[str, str], suffix: str, here: Callable[[list[str]], str] | None
+) -> int:
     ran = 0
     for kind, text in BLOCK.findall(page.read_text()):
         for group in GROUPS:
@@ -62,7 +79,7 @@ def run_page(page: Path, tmp_path: Path, here: Callable[[list[str]], str] | None
         lines = text.splitlines()
         commands = "\n".join(line[2:] for line in lines if line.startswith("$ "))
         expected = "".join(f"{line}\n" for line in lines if not line.startswith("$ "))
-        if here is not None and commands.startswith(("ordercast spark", "python with_spark")):
+        if here is not None and commands.startswith(("ordercast spark", "python with_spark", "python publish")):
             with chdir(directory):
                 printed, errors = here(shlex.split(commands)), ""
         else:
@@ -78,8 +95,6 @@ def run_page(page: Path, tmp_path: Path, here: Callable[[list[str]], str] | None
             printed, errors = result.stdout, result.stderr
         assert settled(printed) == settled(expected), f"{commands}\n{errors}"
         ran += 1
-    status = ordercast("status", ORDERCAST_RUNTIME_DIR=str(runtime))
-    assert status.stdout == b"no members run on this machine\n"
     return ran
 
 

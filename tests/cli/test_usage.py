@@ -23,6 +23,12 @@ BAD = {
     "another engine to come": (("g", "--engine", "sequencer"), "'sequencer' is not available in this version"),
     "offset without a log": (("g", "--start", "0"), "belongs to the engine 'corel'"),
     "founders without a log": (("g", "--founders", "3"), "belongs to the engine 'corel'"),
+    "serving no log": (("g", "--serve", "127.0.0.1:0"), "serve belongs to the engine 'corel'"),
+    "serving without a secret": (
+        ("g", "--engine", "corel", "--data-dir", "/nowhere", "--serve", "0.0.0.0:7500"),
+        "off loopback (0.0.0.0) a group needs a key",
+    ),
+    "serving nowhere": (("g", "--engine", "corel", "--data-dir", "/nowhere", "--serve", "7500"), "HOST:PORT"),
     "no place to start": (("g", "--engine", "corel", "--data-dir", "/nowhere", "--start", "soon"), "'soon'"),
     "one network twice": (("g", "--network", "127.0.0.1", "--network", "127.0.0.1"), "an address each"),
     "unknown replication": (("g", "--replication", "lazy"), "not 'lazy'"),

@@ -36,6 +36,14 @@ def test_one_order_with_offsets_and_tickets(party: Party) -> None:
         assert ticket.state == "ordered"
 
 
+def test_the_log_of_a_member_that_has_left_ends_with_what_was_ordered(party: Party) -> None:
+    one, _ = party.join("n1", "n2")
+    party.wait_for_primary()
+    one.send_many([b"%d" % number for number in range(5000)])
+    one.leave()
+    assert LogReader(party.directory / "n1").end == 5000
+
+
 def test_keys_headers_and_batches(party: Party) -> None:
     (one,) = party.join("n1")
     one.send_many([b"a", b"b"], keys=[b"k", None], headers=[None, [("h", b"v")]])

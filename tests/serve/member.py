@@ -32,9 +32,11 @@ class Member:
         return "{}:{}".format(*self.server.address)
 
     def _serve(self, port: int) -> LogServer:
-        return LogServer(self.log.folder, ("127.0.0.1", port), lambda: self._keys, self._publish)
+        server = LogServer(self.log.folder, ("127.0.0.1", port), lambda: self._keys, self._publish)
+        server.start()
+        return server
 
-    def _publish(self, bodies, keys, headers) -> None:
+    def _publish(self, bodies, keys, headers, within_s) -> None:
         self.before()
         with self._lock:
             self.published += 1

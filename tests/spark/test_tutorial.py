@@ -24,4 +24,4 @@ def test_every_command_prints_what_the_page_says(spark, tmp_path, monkeypatch, c
             assert main(command[1:]) == 0, capsys.readouterr().err
         return capsys.readouterr().out
 
-    assert run_page(ROOT / "docs/tutorial/lake.md", tmp_path, here) == 8
+    assert run_page(ROOT / "docs/tutorial/lake.md", tmp_path, here) == 12

@@ -13,6 +13,7 @@ BELOW: dict[str, set[str]] = {
     "engine": {"wire"},
     "check": set(),
     "log": {"errors", "wire"},
+    "serve": {"errors", "events", "log", "wire"},
     "redundancy": {"engine", "wire"},
     "corel": {"engine", "wire"},
     "sim": {"check", "corel", "engine", "errors", "log", "redundancy", "wire"},
@@ -21,7 +22,7 @@ BELOW: dict[str, set[str]] = {
 }
 SURFACE = {path.stem for path in SRC.glob("*.py")} - {"__init__", "__main__"}
 """The modules of the public interface, which lie in no folder. They may import one another, in one direction."""
-BELOW |= dict.fromkeys(SURFACE, {"corel", "engine", "log", "net", "redundancy", "wire"} | SURFACE)
+BELOW |= dict.fromkeys(SURFACE, {"corel", "engine", "log", "net", "redundancy", "serve", "wire"} | SURFACE)
 TOP = {"cli", "__init__", "__main__"}
 """These may import anything; nothing imports `cli` but the last."""
 

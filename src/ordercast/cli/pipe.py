@@ -39,6 +39,8 @@ examples:
   seq 100000 | ordercast pipe numbers           send lines, print what the group delivers, leave
   ordercast pipe numbers --follow < /dev/null   only listen, until Ctrl-C
   date | ordercast pipe numbers --members 2     wait until there are two, then send
+  ordercast pipe orders --engine corel --data-dir d --members 3 --serve 127.0.0.1:7500 --follow < /dev/null
+                                                a member of a durable group, whose log Spark reads and appends to
 """
 READ_BYTES = 1 << 18
 OUTPUT_WAIT_S = 5.0
@@ -106,6 +108,9 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument(
         "--keep-hours", metavar="H", type=float, help="corel: remove segments whose messages are all older than H hours"
+    )
+    parser.add_argument(
+        "--serve", metavar="HOST:PORT", help="corel: serve the log there, and take in what Spark's sink publishes"
     )
     parser.add_argument("--follow", action="store_true", help="stay at the end of the input")
     parser.set_defaults(run=run)
@@ -213,6 +218,7 @@ class _Pipe:
             start=args.start,
             founders=args.founders,
             retention=self._retention(),
+            serve=args.serve,
         )
 
     def _retention(self) -> Retention | None:

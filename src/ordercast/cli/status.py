@@ -136,6 +136,8 @@ def _print(members: list[Status]) -> None:
             _print_logs(durable)
         for member in here:
             _print_networks(member)
+            if member["serves"] is not None:
+                print(f"    {member['name']} serves its log at {member['serves']}")
     for member in filter(_silent, members):
         print(f"process {member['pid']}: {member['error']}")
 

@@ -148,4 +148,5 @@ class Journal:
 
     @property
     def idle(self) -> bool:
-        return not self._dirty and not self._outstanding
+        """All is on disk, the lines too: who reads the log of a member that has left finds what was ordered."""
+        return not self._dirty and not self._outstanding and self.lines_at >= NEVER

@@ -179,7 +179,7 @@ def submit(s: State, submission: Submission) -> None:
 def split(submission: Submission, limit: int) -> list[Submission]:
     """Parts of about `limit` bytes; the work per message is a pass in C."""
     bodies = submission.bodies
-    if len(bodies) < 2:
+    if len(bodies) < 2 or submission.whole:
         return [submission] if bodies else []
     ends = list(accumulate(map(len, bodies)))
     if ends[-1] <= limit:
@@ -216,12 +216,12 @@ def next_own(s: State) -> Own:
     first = s.unsent.popleft()
     bodies = list(first.bodies)
     size = sum(map(len, bodies))
-    plain = first.keys is None and first.headers is None and not isinstance(first, _Change)
+    plain = first.keys is None and first.headers is None and not first.whole and not isinstance(first, _Change)
     while plain and s.unsent and size < s.config.chunk_bytes:
         following = s.unsent[0]
         if following.service != first.service or following.keys is not None or following.headers is not None:
             break
-        if isinstance(following, _Change):
+        if following.whole or isinstance(following, _Change):
             break
         bodies += s.unsent.popleft().bodies
         size = sum(map(len, bodies))

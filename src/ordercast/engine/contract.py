@@ -92,7 +92,8 @@ class Submission(NamedTuple):
     """Messages of one service that enter the engine's queue together, oldest first.
 
     `bodies` are the messages; `stamp_us` is the sender's wall clock, for people and never for order. `keys` and
-    `headers`, where given, are as long as `bodies`; None in them means that the message has none.
+    `headers`, where given, are as long as `bodies`; None in them means that the message has none. Messages that
+    are a `whole` get one place in a durable order, all of them or none.
     """
 
     bodies: Sequence[bytes]
@@ -100,6 +101,7 @@ class Submission(NamedTuple):
     stamp_us: int = 0
     keys: Sequence[bytes | None] | None = None
     headers: Sequence[bytes | None] | None = None
+    whole: bool = False
 
 
 @dataclass(slots=True)

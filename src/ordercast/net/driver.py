@@ -186,6 +186,7 @@ class Driver(threading.Thread):
                 last is not None
                 and last.service == submission.service
                 and last.keys is last.headers is submission.keys is submission.headers is None
+                and not (last.whole or submission.whole)
                 and type(last) is type(submission) is Submission
                 and isinstance(last.bodies, list)
             ):

@@ -86,6 +86,10 @@ class Channel:
         """How long one `receive` or `send` may wait."""
         self._sock.settimeout(seconds)
 
+    def after_fork(self) -> None:
+        """In a forked child: the connection goes on without it."""
+        self._sock.close()
+
     def close(self) -> None:
         with suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)

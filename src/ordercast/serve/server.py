@@ -31,10 +31,13 @@ READ_BYTES_MAX = 2**24
 IDLE_S = 600.0
 """A connection that asks nothing for so long is closed."""
 COMMIT_TIMEOUT_S = 60.0
+"""From the question to the answer: less than a client waits."""
 EXPIRE_EVERY_S = 60.0
+ACCEPT_AGAIN_S = 0.1
 
-Publish = Callable[[Sequence[bytes], Sequence[bytes | None] | None, Sequence[Headers | None] | None], None]
-"""Multicasts messages as one chunk and returns when they are in the global order for good; raises GroupError."""
+Publish = Callable[[Sequence[bytes], Sequence[bytes | None] | None, Sequence[Headers | None] | None, float], None]
+"""Multicasts messages as one chunk and returns when they are in the global order for good; raises GroupError, also when
+that takes longer than so many seconds."""
 
 
 def parse_server(text: str) -> tuple[str, int]:
@@ -46,7 +49,9 @@ def parse_server(text: str) -> tuple[str, int]:
 
 
 class LogServer:
-    """Serves until it is closed. `address` is where it listens."""
+    """Takes its address when it is made, and serves from `start` until it is closed: an address that is taken is known
+    before anything else is done, and nobody is answered before there is something to say.
+    """
 
     def __init__(
         self,
@@ -55,41 +60,74 @@ class LogServer:
         keys: Callable[[], Iterable[GroupKey]],
         publish: Publish | None = None,
     ) -> None:
-        self._reader = LogReader(data_dir)
         self._data_dir = data_dir
         self._keys = keys
         self._publish = publish
-        self._stages = Stages(data_dir / "stages")
-        self._batches = load_batches(data_dir / "batches.json")
         self._reading, self._committing = threading.Lock(), threading.Lock()
         self._channels: set[Channel] = set()
         self._closed = False
+        self._closing = threading.Lock()
         self._expired_s = time.monotonic()
+        self._thread: threading.Thread | None = None
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        # The connections of a server that was here before, in their last minute, are no reason to refuse.
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            self._socket = socket.create_server(address)
+            self._socket.bind(address)
         except OSError as error:
-            host, port = address
-            raise GroupError(f"cannot serve the log at {host}:{port}: {error.strerror or error}") from None
+            self._socket.close()
+            raise _taken(address, error) from None
         self.address: tuple[str, int] = self._socket.getsockname()[:2]
-        self._thread = threading.Thread(target=self._listen, name="ordercast-serve", daemon=True)
-        self._thread.start()
+
+    def start(self) -> None:
+        """Serves from now on. The log is there."""
+        self._reader = LogReader(self._data_dir)
+        self._stages = Stages(self._data_dir / "stages")
+        self._batches = load_batches(self._data_dir / "batches.json")
+        with self._closing:
+            if self._closed:
+                return  # its member has ended meanwhile
+            try:
+                self._socket.listen()
+            except OSError as error:
+                raise _taken(self.address, error) from None
+            self._thread = threading.Thread(target=self._listen, name="ordercast-serve", daemon=True)
+            self._thread.start()
+
+    @property
+    def running(self) -> bool:
+        return self._thread is not None and not self._closed
 
     def close(self) -> None:
-        self._closed = True
+        """Once more is harmless, and so is another thread."""
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
-        self._thread.join()
         for channel in list(self._channels):
             channel.close()
-        self._stages.close()
+        if self._thread is not None:
+            self._thread.join()
+            self._stages.close()
+
+    def after_fork(self) -> None:
+        """In a forked child: listener and connections stay the parent's alone."""
+        self._closed = True
+        self._socket.close()
+        for channel in list(self._channels):
+            channel.after_fork()
 
     def _listen(self) -> None:
         while not self._closed:
             try:
                 sock, _ = self._socket.accept()
             except OSError:
-                return
+                if not self._closed:
+                    time.sleep(ACCEPT_AGAIN_S)  # too many open files, say: that passes
+                continue
             if len(self._channels) >= CONNECTIONS_MAX:
                 sock.close()
                 continue
@@ -103,6 +141,7 @@ class LogServer:
             return
         self._channels.add(channel)
         try:
+            # `close` may have looked for channels before this one was there; the loop looks whether it has.
             channel.patience(IDLE_S)
             while not self._closed:
                 self._answer(channel)
@@ -195,6 +234,7 @@ class LogServer:
             self._stages.expire()
 
     def _commit(self, batch: m.Batch, stages: tuple[str, ...]) -> m.Committed:
+        deadline = time.monotonic() + COMMIT_TIMEOUT_S
         verdict = self._judge(batch)
         if verdict is Verdict.FOREIGN:
             raise GroupError(
@@ -202,8 +242,8 @@ class LogServer:
                 "new txnAppId"
             )
         if verdict is Verdict.NEW:
-            self._publish_batch(batch, stages)
-            verdict = self._wait_for(batch)
+            self._publish_batch(batch, stages, deadline)
+            verdict = self._wait_for(batch, deadline)
         for stage in stages:
             self._stages.remove(stage)
         self._batches.save(self._data_dir / "batches.json")
@@ -213,7 +253,7 @@ class LogServer:
         self._info()
         return self._batches.judge(batch)
 
-    def _publish_batch(self, batch: m.Batch, stages: tuple[str, ...]) -> None:
+    def _publish_batch(self, batch: m.Batch, stages: tuple[str, ...], deadline: float) -> None:
         size = sum(self._stages.size(stage) for stage in stages)
         if size > BATCH_BYTES_MAX:
             raise too_large(size)
@@ -230,11 +270,11 @@ class LogServer:
         headers: list[Headers | None] = [None if cell is None else decode_headers(cell) for cell in encoded]
         headers[0] = [mark(batch), *((pair for pair in headers[0] if pair[0] != MARK) if headers[0] else ())]
         assert self._publish is not None
-        self._publish(bodies, keys if any(key is not None for key in keys) else None, headers)
+        present = keys if any(key is not None for key in keys) else None
+        self._publish(bodies, present, headers, max(0.0, deadline - time.monotonic()))
 
-    def _wait_for(self, batch: m.Batch) -> Verdict:
+    def _wait_for(self, batch: m.Batch, deadline: float) -> Verdict:
         """Until the batch shows in the log: NEW if it was this attempt that got in, SEEN if another was first."""
-        deadline = time.monotonic() + COMMIT_TIMEOUT_S
         while self._judge(batch) is Verdict.NEW:
             if time.monotonic() > deadline:
                 raise GroupError(
@@ -243,3 +283,8 @@ class LogServer:
             time.sleep(0.002)
         last = self._batches.seen[batch.app]
         return Verdict.NEW if last.attempt == batch.attempt else Verdict.SEEN
+
+
+def _taken(address: tuple[str, int], error: OSError) -> GroupError:
+    host, port = address
+    return GroupError(f"cannot serve the log at {host}:{port}: {error.strerror or error}")

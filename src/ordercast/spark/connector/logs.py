@@ -58,7 +58,7 @@ _open: dict[object, Log] = {}
 
 def open_log(options: SourceOptions) -> Log:
     """The log that the options name, as it is now."""
-    place = options.path if options.servers == () else options.servers
+    place = options.path if options.servers == () else (options.servers, options.key, options.insecure)
     log = _open.get(place)
     if log is None:
         log = _open[place] = _open_anew(options)
