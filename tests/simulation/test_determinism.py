@@ -85,6 +85,24 @@ def test_seeds_differ_in_their_kinds_of_faults() -> None:
     assert every >= packets | nodes
 
 
+def test_a_packet_that_is_lost_in_peace_has_to_be_repaired() -> None:
+    for seed in range(20):
+        *_, awaited, mark, drop, send, settle, expect = (action.what for action in generate(seed).actions)
+        assert [what.split()[0] for what in (awaited, mark, drop, send, settle, expect)] == [
+            "await", "mark", "drop", "send", "settle", "expect",
+        ]  # fmt: skip
+        assert drop.split()[3] == send.split()[2], "what is lost is what is sent"
+
+
+def test_await_lets_time_pass_until_the_group_is_whole_and_no_action_is_early() -> None:
+    from ordercast.sim import parse_schedule
+
+    schedule = parse_schedule("nodes 3\nat 0.01 await 9\nat 0.02 expect view n1 n2 n3 at *\nat 9 wait")
+    result = run_schedule(schedule, check=False)
+    assert not result.violations
+    assert result.virtual_us == 9_000_000
+
+
 def test_an_idle_schedule_tops_up_its_load() -> None:
     from ordercast.sim import parse_schedule
 

@@ -279,6 +279,12 @@ def _heal(world: World, match: Match) -> None:
     world.heal()
 
 
+@_statement("await TIME")
+def _await(world: World, match: Match) -> None:
+    """Wait until the group is whole and quiet, for TIME at most."""
+    world.wait_whole(world.now + micros(match["time"]))
+
+
 @_statement("settle TIME")
 def _settle(world: World, match: Match) -> None:
     """Wait until the group is whole and quiet, for TIME at most, send some messages, wait again, close the traces."""

@@ -18,6 +18,8 @@ NODES_MIN = 2
 MINIMUM_DELIVERIES = 5_000
 MINIMUM_FAULTS = 5
 _SETTLE_S = 20
+_PEACE_US = 2_000_000
+"""What is under way when the faults end, such as the loss of a token, has shown by then."""
 _MS = 1_000
 AHEAD_FROM = (1, 1, 1, 1, 2, 2, 4, 16, 0)
 """Bursts are small here: by default few would let the token go ahead of them."""
@@ -96,7 +98,7 @@ def generate(seed: int, *, engine: str = "totem", nodes: int | None = None) -> S
     while len(plan.marks) < MINIMUM_FAULTS + 2 or plan.certain < MINIMUM_FAULTS:
         _KINDS[stream.choice(_DRASTIC)](plan, stream)
     add_load(plan, _DATA_DELIVERIES)
-    finish(plan)
+    finish(plan, repair=True)
     plan.actions.sort(key=lambda action: action.at_us)
     return Schedule(len(plan.names), seed, engine, MINIMUM_DELIVERIES, tuple(config.items()), tuple(plan.actions))
 
@@ -302,8 +304,12 @@ _DATA_DELIVERIES = 3_500
 # The end
 
 
-def finish(plan: Plan) -> None:
-    """Every fault ends; most of the nodes that are down come back, some stay dead."""
+def finish(plan: Plan, *, repair: bool = False) -> None:
+    """Every fault ends; most of the nodes that are down come back, some stay dead.
+
+    With `repair` a packet of somebody's is then lost to all, which must cost a group in peace time and nothing else:
+    under faults a ring may always make up for it by forming anew.
+    """
     rng = plan.stream("finish")
     dead = set(rng.sample(plan.names, rng.randrange(0, (len(plan.names) + 1) // 2))) if rng.random() < 0.3 else set()
     end = max(plan.end_us, *(action.at_us for action in plan.actions))
@@ -311,4 +317,14 @@ def finish(plan: Plan) -> None:
     for name in plan.names:
         if name not in dead:
             plan.add(end, f"restart {name}")
+    if not repair:
+        plan.add(end, f"settle {_SETTLE_S}")
+        return
+    end += _PEACE_US
+    sender = rng.choice([name for name in plan.names if name not in dead])
+    plan.add(end, f"await {_SETTLE_S}")
+    plan.add(end, "mark views")
+    plan.add(end, f"drop {len(plan.names) - 1} data {sender} -> *")
+    plan.add(end, f"send 2 {sender} service={rng.choice(('agreed', 'safe'))}")
     plan.add(end, f"settle {_SETTLE_S}")
+    plan.add(end, "expect no-view at *")

@@ -204,7 +204,7 @@ def _mixed(seed: int, engine: str, nodes: int | None, networks: int, replication
     """All faults of `generate`, which hit all networks alike, and some of single networks among them."""
     base = generate(seed, engine=engine, nodes=nodes or rng.choice(_NODES))
     plan = Plan(seed, base.nodes)
-    end = base.actions[-1].at_us
+    end = next(action.at_us for action in base.actions if action.what == "heal")
     _latencies(plan, networks, rng)
     for _ in range(rng.randint(2, 6)):
         network = rng.randint(1, networks)

@@ -111,7 +111,8 @@ class World:
                 node.start()
             for action in self.schedule.actions:
                 if not self._closed:
-                    self.run_until(action.at_us)
+                    # `await` may have taken longer than until then.
+                    self.run_until(max(action.at_us, self.now))
                     perform(self, action.what)
                 elif action.what.startswith("expect"):
                     perform(self, action.what)  # after `settle` nothing happens any more, but much can be asked
@@ -148,13 +149,13 @@ class World:
         when the time is up ends too, so that the checker judges it (E13, E14); one that goes on changing then is a
         violation of its own, because no property speaks of it.
         """
-        whole = self._wait_whole(self.now + bound_us)
+        whole = self.wait_whole(self.now + bound_us)
         if whole:
             self._top_up()
             for node in self.nodes:
                 node.send(2, 24, 600, False, False)
                 node.send(1, 24, 24, True, False)
-            whole = self._wait_whole(self.now + bound_us)
+            whole = self.wait_whole(self.now + bound_us)
         changing = not whole and self.now - self.progress_at < QUIET_US
         if changing:
             said = f"still changing after {bound_us} us without faults"
@@ -167,7 +168,8 @@ class World:
                     break
         self.close(Close if changing else End)
 
-    def _wait_whole(self, until: int) -> bool:
+    def wait_whole(self, until: int) -> bool:
+        """Waits until all living nodes share one configuration, nothing goes on and nothing is owed; tells whether."""
         while self.now < until:
             self.run_until(min(self.now + _SLICE_US, until))
             if self._whole_and_quiet():
