@@ -146,3 +146,22 @@ def test_a_member_that_lags_keeps_its_own_messages() -> None:
     assert {"n3.1:1", "n3.1:2"} <= set(ordered(world, "n1"))
     assert ordered(world, "n3") == ordered(world, "n1")
     settled(world)
+
+
+def test_who_is_brought_up_hears_of_the_primary_component_that_orders_meanwhile() -> None:
+    """Its donor has established another one since the round began; who was not in that cannot speak for the pupil."""
+    world = founded(3)
+    run(world, "propose remove n1 at n2", seconds=0.5)
+    run(world, "propose remove n3 at n2", seconds=0.5)
+    run(world, "send 20 n2", seconds=0.5)
+    assert members(world, "n2") == ["n2"]
+    established = node(world, "n2").corel.state.record.last_committed_primary.number
+    pupil, removed = node(world, "n1").corel.state, node(world, "n3").corel.state
+    assert pupil.mq.green == node(world, "n2").corel.state.mq.green > removed.mq.green
+    assert removed.record.heard < pupil.record.heard == established
+    run(world, "partition n1 n3 | n2", seconds=FAR)
+    assert pupil.plan is not None
+    assert pupil.plan.stranded == ("n1",)
+    run(world, "crash n1", "restart n1", seconds=FAR)
+    assert node(world, "n1").corel.state.record.heard == established
+    settled(world)
