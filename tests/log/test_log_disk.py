@@ -16,7 +16,7 @@ from ordercast.wire.chunk import Buffer, Chunk
 from ordercast.wire.ids import NodeId
 
 from .disk import Disk, MemoryFiles
-from .samples import numbered
+from .samples import look, numbered
 
 DEADLINE_S = 60.0
 
@@ -70,7 +70,7 @@ def test_what_waits_shares_one_sync_and_is_told_once(tmp_path: Path) -> None:
     told.wait(lambda: len(told.fetched) == 2)
     assert [chunk.first for chunk in told.fetched[1][2]] == [*range(1, 101)]
     disk.close()
-    assert LogWriter(DiskFiles(tmp_path)).recovered.green == 100
+    assert look(tmp_path).green == 100
     assert told.failed == []
 
 
@@ -90,7 +90,7 @@ def test_views_stand_at_the_green_line_and_a_log_begins_anew(tmp_path: Path) -> 
     disk.put(Fetch(1, 900, 1))
     told.wait(lambda: bool(told.fetched))
     disk.close()
-    found = LogWriter(DiskFiles(tmp_path)).recovered
+    found = look(tmp_path)
     assert (found.earliest, found.green, found.state, found.vector) == (900, 902, b"new", {"n1": 4, "n2": 2})
 
 

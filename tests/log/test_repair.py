@@ -12,7 +12,7 @@ from ordercast.log import Entry, LogReader, LogWriter, ViewRecord
 from ordercast.log.files import DiskFiles
 from ordercast.log.repair import repair
 
-from .samples import numbered
+from .samples import look, numbered
 
 
 def fill(directory: Path, member: str, entries: int = 40, per_segment: int = 4096, tail: int = 0) -> Path:
@@ -59,8 +59,7 @@ def test_every_place_of_a_sealed_segment(tmp_path: Path, size: int) -> None:
             found, seen = everything(mine)
             assert found == messages
             assert set(seen) <= set(views)
-            log = LogWriter(DiskFiles(mine))
-            assert log.recovered.green == len(messages)
+            assert look(mine).green == len(messages)
             path.write_bytes(sound)
 
 
@@ -82,7 +81,7 @@ def attempt(mine: Path, theirs: Path) -> str:
 def test_every_byte_of_the_open_segment_is_repaired_or_refused(tmp_path: Path) -> None:
     """Where it is repaired nothing is different, down to the state and to what waits for its place."""
     mine, theirs = fill(tmp_path / "a", "a", tail=5), fill(tmp_path / "b", "b")
-    before = LogWriter(DiskFiles(mine)).recovered
+    before = look(mine)
     messages, _ = everything(mine)
     path = sorted(mine.glob("*.seg"))[-1]
     sound = path.read_bytes()
@@ -90,7 +89,7 @@ def test_every_byte_of_the_open_segment_is_repaired_or_refused(tmp_path: Path) -
     for at in range(0, len(sound), 29):
         hurt(path, at, 1)
         try:
-            LogWriter(DiskFiles(mine))
+            look(mine)
         except LogCorrupt:
             refusal = attempt(mine, theirs)
             if refusal:
@@ -98,7 +97,7 @@ def test_every_byte_of_the_open_segment_is_repaired_or_refused(tmp_path: Path) -
                 refused += 1
             else:
                 repaired += 1
-                after = LogWriter(DiskFiles(mine)).recovered
+                after = look(mine)
                 assert (after.green, after.yellow, after.end) == (before.green, before.yellow, before.end)
                 assert (after.state, after.vector) == (before.state, before.vector)
                 assert [bytes(chunk.raw) for chunk in after.tail] == [bytes(chunk.raw) for chunk in before.tail]
