@@ -165,3 +165,20 @@ def test_who_is_brought_up_hears_of_the_primary_component_that_orders_meanwhile(
     run(world, "crash n1", "restart n1", seconds=FAR)
     assert node(world, "n1").corel.state.record.heard == established
     settled(world)
+
+
+def test_what_a_pupil_sends_does_not_come_before_what_it_had() -> None:
+    """C1: its message was on its way when the configuration changed; nobody retransmits what stands before it there."""
+    world = founded(5, "config lag_max=3 retransmit_bytes=300")
+    run(world, "partition n1 n2 n3 | n4 n5", seconds=FAR)
+    for _ in range(10):
+        run(world, "send 20 n1 size=200..300", seconds=0.1)
+    run(world, "send 1 n4", seconds=0.4)
+    run(world, "partition n1 n2 n3 n5 | n4", "send 1 n5", seconds=0.03)
+    run(world, "send 2 n5")
+    until(world, lambda: "n5" in members(world, "n1"))
+    run(world, seconds=0.5)
+    assert ordered(world, "n1")[-3:] == ["n5.1:1", "n5.1:2", "n5.1:3"]
+    assert "n4.1:1" in ordered(world, "n1")
+    assert node(world, "n1").corel.state.counters["not taken"] > 0
+    settled(world)

@@ -41,6 +41,12 @@ def chunk_received(s: State, chunk: Chunk, place: int) -> None:
 def insert(s: State, item: Item, place: int) -> None:
     """At the end of MQ. In a primary component it is yellow as soon as it is durable here: the same entry says so."""
     mq = s.mq
+    assert s.plan is not None
+    if item.sender not in s.plan.active:
+        # It was on its way when the configuration changed. What its sender has in its queue nobody retransmits in this
+        # round, and it must not stand here before that (C1). The sender does not take it either, and sends it again.
+        s.counters["not taken"] += 1
+        return
     if not mq.follows(item):
         s.counters["repeated"] += 1
         drop(s, item)
