@@ -103,7 +103,12 @@ def test_retention_is_kept_and_told(tmp_path: Path) -> None:
         told.wait(lambda last=-2 * number - 2: last in told.written)  # type: ignore[misc]
         disk._retain_at = 0.0
     told.wait(lambda: bool(told.trimmed) and told.trimmed[-1] > 100)
+    # What was removed is answered, and is no failure: who asks for it has been told where the log begins.
+    disk.put(Fetch(1, 10, 100))
+    told.wait(lambda: bool(told.fetched))
+    assert told.fetched == [(1, 10, [])]
     disk.close()
+    assert told.failed == []
     assert LogReader(tmp_path).earliest == told.trimmed[-1]
 
 

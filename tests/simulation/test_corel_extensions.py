@@ -5,7 +5,11 @@ from __future__ import annotations
 from corel_world import durable, founded, node, ordered, run, settled, until
 from ordercast.check.events import Extra
 from ordercast.corel import Phase
+from ordercast.corel.messages import StateMessage
+from ordercast.corel.plan import Rules, make_plan
+from ordercast.corel.record import Primary
 from ordercast.sim.world import World
+from ordercast.wire.ids import NodeId
 
 FAR = 0.9
 """Seconds within which a partition has been noticed, and whoever may has become primary."""
@@ -182,3 +186,63 @@ def test_what_a_pupil_sends_does_not_come_before_what_it_had() -> None:
     assert "n4.1:1" in ordered(world, "n1")
     assert node(world, "n1").corel.state.counters["not taken"] > 0
     settled(world)
+
+
+def test_retention_removes_what_a_state_message_said_is_there() -> None:
+    """The representative finds nothing where its Priority messages were to begin, and asks for another round."""
+    world = founded(3)
+    run(world, "partition n1 n2 | n3", seconds=FAR)
+    for _ in range(6):
+        run(world, "send 50 n1 size=200..300", seconds=0.5)
+    run(world, "send 1 n3", "merge")
+    state = node(world, "n1").corel.state
+    until(world, lambda: state.phase is Phase.EXCHANGE and state.states)
+    run(world, "snapshot n1", "snapshot n2", seconds=2)
+    restored = node(world, "n3").restored
+    assert restored is not None
+    assert restored.offset == 300
+    assert ordered(world, "n3")[-1] == ordered(world, "n1")[-1] == "n3.1:1"
+    settled(world)
+
+
+def test_retention_removes_what_a_pupil_needs_next() -> None:
+    world = founded(3, "config lag_max=10 retransmit_bytes=1000")
+    run(world, "crash n3", seconds=FAR)
+    for _ in range(10):
+        run(world, "send 50 n1 size=200..300", seconds=0.5)
+    run(world, "restart n3")
+    donor = node(world, "n1").corel.state
+    until(world, lambda: 0 < donor.catch_at < 450)
+    run(world, "snapshot n1", seconds=2)
+    restored = node(world, "n3").restored
+    assert restored is not None
+    assert restored.offset == 500
+    assert phase(world, "n3") is Phase.PRIMARY
+    settled(world)
+
+
+def test_priority_messages_begin_where_somebody_lacks_them() -> None:
+    """A representative whose green line was lost in a crash has all of it: it is told the line, not the messages.
+
+    The log of the one who would send them may begin behind that line.
+    """
+    group = {"n1": 1, "n2": 1, "n3": 1}
+    first, second = (Primary(number, tuple(group.items()), tuple(group.items())) for number in (1, 2))
+
+    def state(committed: Primary, green: int, yellow: int, earliest: int) -> StateMessage:
+        number = committed.number
+        return StateMessage(
+            committed, number, {"n1": yellow}, green, yellow, [], number, "4:n1", group, earliest=earliest
+        )
+
+    states = {
+        NodeId("n1"): state(second, 100, 100, 90),
+        NodeId("n2"): state(second, 40, 100, 95),
+        NodeId("n3"): state(first, 95, 95, 0),
+    }
+    plan = make_plan(states, Rules(3, False, 20_000))
+    assert plan is not None
+    assert plan.representatives == ("n1", "n2")
+    assert plan.active == ("n1", "n2", "n3")
+    assert plan.representative == "n1"
+    assert plan.priority_from == 95

@@ -133,6 +133,11 @@ def begin_donor(s: State, plan: Plan) -> None:
     if s.name != plan.representative or not plan.pupils:
         return
     s.pupils = {name: s.states[name].green for name in plan.pupils}
+    begin_pupils(s)
+
+
+def begin_pupils(s: State) -> None:
+    """The first message, from where the slowest of them is, or from a snapshot if the log no longer reaches back."""
     s.catch_at = min(s.pupils.values())
     if s.catch_at < s.earliest:
         offset, snapshot = s.snapshot if s.snapshot is not None else (s.earliest, b"")
@@ -181,6 +186,12 @@ def fetched(s: State, round_: object, start: int, chunks: Sequence[Buffer]) -> N
     if s.round != round_:
         return
     s.catching = False
+    if not chunks:
+        # Retention has removed what they need next.
+        assert start < s.earliest, f"nothing was read at {start}, and the log begins with {s.earliest}"
+        s.sent_catchups.clear()
+        begin_pupils(s)
+        return
     s.catch_at = start + sum(Chunk(raw).count for raw in chunks)
     send_catchup(s, Catchup(start, s.mq.green, primary(s), [bytes(raw) for raw in chunks]), s.catch_at)
     send_more(s)

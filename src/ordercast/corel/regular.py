@@ -300,6 +300,11 @@ def apply_change(s: State, item: Item) -> None:
 
 def ask_to_regroup(s: State) -> None:
     """The declared group has changed: the next primary component is to follow it."""
-    if s.name == min(s.members) and not s.regroup_sent:
+    if s.name == min(s.members):
+        send_regroup(s)
+
+
+def send_regroup(s: State) -> None:
+    if not s.regroup_sent:
         s.regroup_sent = True
         s.send(encode_number(MessageKind.REGROUP, s.round, take_ack(s)), 0)

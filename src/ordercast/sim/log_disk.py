@@ -85,14 +85,16 @@ class LogDisk:
         self.files = MemoryFiles()
 
     def read(self, start: int, limit_bytes: int) -> list[Buffer]:
-        """Chunks from a position below the green line on, as a `Fetch` asks for them."""
+        """Chunks from a position below the green line on, as a `Fetch` asks for them; none if they were removed."""
         assert self.writer is not None
+        if start < self.writer.earliest:
+            return []
         chunks: list[Buffer] = []
         size = 0
         for position, chunk in self.stored(start):
             if position >= self.writer.green or size >= limit_bytes:
                 break
-            assert position >= start, f"no chunk begins at {start}"
+            assert chunks or position == start, f"no chunk begins at {start}"
             chunks.append(bytes(chunk.raw))
             size += chunk.size
         assert chunks, f"nothing is to be read at {start}"
