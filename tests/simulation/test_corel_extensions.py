@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from corel_world import durable, founded, node, ordered, run, settled, until
-from ordercast.check.events import Extra
+from ordercast.check.events import Extra, Group
 from ordercast.corel import Phase
 from ordercast.corel.messages import StateMessage
 from ordercast.corel.plan import Rules, make_plan
@@ -246,3 +246,15 @@ def test_priority_messages_begin_where_somebody_lacks_them() -> None:
     assert plan.active == ("n1", "n2", "n3")
     assert plan.representative == "n1"
     assert plan.priority_from == 95
+
+
+def test_a_group_that_was_committed_to_is_told_though_it_was_not_established() -> None:
+    """The next primary component is judged by it (C8), also by members that were in this one as far as that alone."""
+    world = founded(3)
+    run(world, "propose add n1 3 at n2")
+    state = node(world, "n3").corel.state
+    until(world, lambda: state.phase is Phase.COMMIT and state.journal.idle)
+    run(world, "partition n3 | n1 n2", seconds=FAR)
+    groups = [event for event in world.traces["n3"] if isinstance(event, Group)]
+    assert [event.weights for event in groups] == [(1, 1, 1), (3, 1, 1)]
+    settled(world)

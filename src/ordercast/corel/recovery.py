@@ -151,7 +151,7 @@ def take_representatives_order(s: State, plan: Plan, message: Priority) -> None:
     s.write_lines()
     primary = plan.max_committed
     s.report("primary", "learned", number=primary.number, members=[name for name, _ in primary.members])
-    s.report("group", "learned", members=sorted(dict(primary.group)), weights=dict(primary.group))
+    s.report_group("learned")
 
 
 def beyond_green(s: State, plan: Plan) -> list[Item]:
