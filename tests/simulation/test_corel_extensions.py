@@ -258,3 +258,12 @@ def test_a_group_that_was_committed_to_is_told_though_it_was_not_established() -
     groups = [event for event in world.traces["n3"] if isinstance(event, Group)]
     assert [event.weights for event in groups] == [(1, 1, 1), (3, 1, 1)]
     settled(world)
+
+
+def test_no_disk_is_lost_that_is_the_last_to_remember_the_group() -> None:
+    world = founded(3)
+    run(world, "send 3 n1", seconds=0.3)
+    run(world, "crash *", "reinstall *", seconds=FAR)
+    assert world.faults["wipe"] == 2
+    assert [phase(world, one.name) is Phase.PRIMARY for one in durable(world)] == [False] * 3
+    assert len(ordered(world, "n3")) == 3

@@ -122,6 +122,15 @@ class LogDisk:
                         yield at, chunk
                     at += chunk.count
 
+    def state(self) -> bytes | None:
+        """The last state of the protocol that is sound there now, synced or not."""
+        bases = segment_bases(self.files.names())
+        if not bases:
+            return None
+        raw = self.files.blobs[segment_name(bases[-1])].data
+        frame = scan(raw, bases[-1], segment_name(bases[-1])).index.state
+        return None if frame is None else raw[frame.payload]
+
     def retain(self, before: int) -> int:
         """Removes segments wholly below an offset; tells where the log begins now."""
         assert self.writer is not None
