@@ -1,8 +1,9 @@
 """A round of chaos for a durable group, judged by what stands in the logs and by what was acknowledged.
 
 Faults: kill -9 of one member, of two and of all; suspension, partitions and cuts; a disk that is full; a byte flipped
-in the middle of a log, which is refused, and repaired from another member. When all is quiet every log holds the same
-messages, each acknowledged one at its offset, and what was green at any crash is where it was.
+of what was on disk for sure, which is refused, and repaired from another member if that one has what it takes. When all
+is quiet every log holds the same messages, each acknowledged one at its offset, and what was green at any crash is
+where it was.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import hashlib
 import os
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,9 +21,11 @@ from typing import Any, ClassVar
 from tests.chaos.campaign import QUIET_S, Failure, Member, Round
 from tests.chaos.durable_member import CORRUPT, FAILED
 
-from ordercast.errors import GroupError
+from ordercast.errors import GroupError, LogCorrupt
 from ordercast.log import LogReader
+from ordercast.log.frame import read_frame
 from ordercast.log.repair import repair
+from ordercast.log.segment import segment_name
 
 SMALL_DISK_BYTES = 256 * 2**20
 _SCRIPT = Path(__file__).with_name("durable_member.py")
@@ -37,6 +41,7 @@ class DurableRound(Round):
         self.green_at_crashes: list[tuple[str, int, str]] = []
         """Whose log, how many green messages it had, and their digest."""
         self.small_disk = small_disk
+        self.damage: Counter[str] = Counter()
         super().__init__(seed, directory, seconds, **more)
 
     def _kinds(self) -> list[Callable[[], None]]:
@@ -92,38 +97,53 @@ class DurableRound(Round):
         self._end(member)
 
     def _corrupt(self) -> None:
-        """Damage is refused with its place, nothing is cut off, and another member's log mends it."""
-        member = self.rng.choice(self.members)
-        self._end(member)
-        try:
-            reader = LogReader(member.data_dir)
-        except GroupError:
-            return
-        places = [(base, at) for base in reader._bases for at in reader._segment(base).index.places]
-        places = places[: len(places) // 2]
-        donors = [other for other in self.members if other is not member and log_end(other) >= reader.end]
-        if not places or not donors:
-            return
-        base, at = self.rng.choice(places)
-        last = base == reader._bases[-1]
-        path = reader._segment(base).path
-        before = bytearray(path.read_bytes())
-        before[at + self.rng.randrange(64, 100)] ^= 1 << self.rng.randrange(8)
-        path.write_bytes(before)
+        """Damage is refused with its place, nothing is cut off, and another member's log mends it if it can."""
+        for member in self.rng.sample(self.members, len(self.members)):
+            self._end(member)
+            try:
+                reader = LogReader(member.data_dir)
+                places = synced_places(reader)
+            except GroupError:
+                continue
+            donors = [other for other in self.members if other is not member and log_end(other) >= reader.end]
+            if places and donors:
+                self._damage(member, reader, *self.rng.choice(places), self.rng.sample(donors, len(donors)))
+                return
+
+    def _damage(self, member: Member, reader: LogReader, base: int, at: int, green: bool, donors: list[Member]) -> None:
+        path = reader.directory / segment_name(base)
+        sound = path.read_bytes()
+        damaged = bytearray(sound)
+        damaged[at + self.rng.randrange(64, 100)] ^= 1 << self.rng.randrange(8)
+        path.write_bytes(damaged)
         found = [*LogReader(member.data_dir).verify()]
         if not any(f"damaged at byte {at}" in line for line in found):
             raise Failure(f"byte {at} of {path} is damaged, and verify says: {found}")
-        if last:
+        if base == reader._bases[-1]:
             member.start()
             status = member.process.wait(QUIET_S)
             if status != CORRUPT or f"damaged at byte {at}" not in member.last_errors():
                 raise Failure(f"byte {at} of {path} is damaged, and the member says: {member.last_errors()}")
             member.kill()
-        if path.read_bytes() != bytes(before):
+        if path.read_bytes() != damaged:
             raise Failure(f"a damaged segment was changed: {path}")
-        done = repair(member.data_dir, self.rng.choice(donors).data_dir)
-        if [each.segment for each in done] != [path.name] or [*LogReader(member.data_dir).verify()]:
-            raise Failure(f"{path} is not repaired: {done}")
+        for donor in donors:
+            try:
+                done = repair(member.data_dir, donor.data_dir)
+            except LogCorrupt as error:
+                # What waits for its place the other member need not have.
+                if green or "does not have them" not in str(error) or path.read_bytes() != damaged:
+                    raise Failure(f"byte {at} of {path} is damaged, and repair says: {error}") from None
+                self.damage["refused"] += 1
+                continue
+            if [each.segment for each in done] != [path.name] or [*LogReader(member.data_dir).verify()]:
+                raise Failure(f"{path} is not repaired: {done}")
+            self.damage["repaired" if green else "mended"] += 1
+            break
+        else:
+            # Nobody else has them: a disk that is lost for this member. Its bytes come back instead.
+            path.write_bytes(sound)
+            self.damage["lost"] += 1
         self._restart(member)
 
     def _restart(self, member: Member) -> None:
@@ -179,6 +199,7 @@ class DurableRound(Round):
         return {
             "seed": self.seed,
             "faults": dict(self.faults),
+            "damage": {how: self.damage[how] for how in ("repaired", "mended", "refused", "lost")},
             "lives": sum(member.lives for member in self.members),
             "messages": len(marks[0]),
             "acknowledged": acked,
@@ -188,6 +209,25 @@ class DurableRound(Round):
 
     def _failed(self, what: str) -> Failure:
         return Failure(f"seed {self.seed}: {what} (logs in {self.directory}, faults {dict(self.faults)})")
+
+
+def synced_places(reader: LogReader) -> list[tuple[int, int, bool]]:
+    """Frames of messages: segment, place, and whether all of them are green.
+
+    They are those that a later frame knows to be on disk; damage behind that is a tail that may be cut off.
+    """
+    places = []
+    for base in reader._bases:
+        segment = reader._segment(base)
+        index, at, synced = segment.index, 0, 0 if base == reader._bases[-1] else segment.size
+        while at < index.complete and (frame := read_frame(segment.raw, at)) is not None:
+            at, synced = frame.end, max(synced, frame.synced)
+        places += [
+            (base, place, end <= reader.end)
+            for place, end in zip(index.places, index.ends, strict=True)
+            if place < synced
+        ]
+    return places
 
 
 def marks_of(reader: LogReader) -> Iterator[str]:

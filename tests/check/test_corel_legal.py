@@ -81,6 +81,10 @@ LEGAL = {
         n1: {IN_ONE} +a@r has:a@0 yellow:a red:a close
         n2: {IN_ONE} close
         n3: {IN_ONE} close""",
+    "half of the last primary component was removed, and lost its disk": f"""
+        {TWO}
+        n1: group:n1,n2 primary:1=n1,n2 group:n2 wiped recover q1=n1 v~n1 r3=n1,n2 end
+        n2: group:n1,n2 primary:1=n1,n2 group:n2 t~n2 r2=n2 +a@r2 a<n2@r2 has:a@0 u~n2 r3=n1,n2 end""",
     "a minority's message at the end": f"""
         {THREE}
         n1: group:n1,n2,n3 t~n1 r2=n1 +a@r2 a<n1@r2 has:a@0 end

@@ -116,6 +116,11 @@ TRACES = {
         {TWO}
         n1: group:n1,n2 has:a@0 end
         n2: group:n1,n2 end""",
+    "C7 not ordered although all that are left are here": f"""
+        {THREE}
+        n1: group:n1,n2,n3 primary:1=n1,n2,n3 group:n1,n2 t~n1,n2 r2=n1,n2 +a@r2 a<n1@r2 has:a@0 end
+        n2: group:n1,n2,n3 primary:1=n1,n2,n3 group:n1,n2 t~n1,n2 r2=n1,n2 a<n1@r2 end
+        n3: primary:1=n1,n2,n3 close""",
     "C8 two memberships of one number": f"""
         {THREE}
         n1: group:n1,n2,n3 primary:1=n1,n2 close

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
+from ordercast.log import LogWriter
+from ordercast.log.files import DiskFiles
+from ordercast.log.writer import Recovered
 from ordercast.wire.chunk import Stamp, make_body, make_chunk
 
 
@@ -15,3 +19,11 @@ def numbered(sender: str, first: int, count: int, size: int = 24) -> bytes:
     """Messages that say who they are."""
     messages = [f"{sender}:{number} ".encode().ljust(size, b".") for number in range(first, first + count)]
     return chunk(sender, first, messages, stamp_us=1000 * first, nth=first)
+
+
+def look(directory: Path) -> Recovered:
+    """What a writer finds there. It is closed without adding anything, as after a failure."""
+    log = LogWriter(DiskFiles(directory))
+    log.broken = OSError("only looked at")
+    log.close()
+    return log.recovered

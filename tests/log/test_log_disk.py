@@ -16,7 +16,7 @@ from ordercast.wire.chunk import Buffer, Chunk
 from ordercast.wire.ids import NodeId
 
 from .disk import Disk, MemoryFiles
-from .samples import numbered
+from .samples import look, numbered
 
 DEADLINE_S = 60.0
 
@@ -70,7 +70,7 @@ def test_what_waits_shares_one_sync_and_is_told_once(tmp_path: Path) -> None:
     told.wait(lambda: len(told.fetched) == 2)
     assert [chunk.first for chunk in told.fetched[1][2]] == [*range(1, 101)]
     disk.close()
-    assert LogWriter(DiskFiles(tmp_path)).recovered.green == 100
+    assert look(tmp_path).green == 100
     assert told.failed == []
 
 
@@ -90,7 +90,7 @@ def test_views_stand_at_the_green_line_and_a_log_begins_anew(tmp_path: Path) -> 
     disk.put(Fetch(1, 900, 1))
     told.wait(lambda: bool(told.fetched))
     disk.close()
-    found = LogWriter(DiskFiles(tmp_path)).recovered
+    found = look(tmp_path)
     assert (found.earliest, found.green, found.state, found.vector) == (900, 902, b"new", {"n1": 4, "n2": 2})
 
 
@@ -103,7 +103,12 @@ def test_retention_is_kept_and_told(tmp_path: Path) -> None:
         told.wait(lambda last=-2 * number - 2: last in told.written)  # type: ignore[misc]
         disk._retain_at = 0.0
     told.wait(lambda: bool(told.trimmed) and told.trimmed[-1] > 100)
+    # What was removed is answered, and is no failure: who asks for it has been told where the log begins.
+    disk.put(Fetch(1, 10, 100))
+    told.wait(lambda: bool(told.fetched))
+    assert told.fetched == [(1, 10, [])]
     disk.close()
+    assert told.failed == []
     assert LogReader(tmp_path).earliest == told.trimmed[-1]
 
 

@@ -12,7 +12,7 @@ from ordercast.log import Entry, LogReader, LogWriter, Retention, ViewRecord
 from ordercast.log.files import DiskFiles
 from ordercast.wire.chunk import Chunk, Stamp, make_body, make_chunk
 
-from .samples import chunk, numbered
+from .samples import chunk, look, numbered
 
 
 def make_log(directory: Path, chunks: int = 60) -> LogWriter:
@@ -68,7 +68,7 @@ def test_a_tail_of_several_frames_goes_over_into_the_next_segment(tmp_path: Path
     log.append(Entry(green=7))
     log.close()
     assert len(list(tmp_path.glob("*.seg"))) > 1
-    found = LogWriter(DiskFiles(tmp_path)).recovered
+    found = look(tmp_path)
     assert (found.green, found.yellow, found.end) == (7, 8, 10)
     assert [chunk.first for chunk in found.tail] == [3, 4, 5]
     assert list(LogReader(tmp_path).verify()) == []
@@ -158,5 +158,5 @@ def test_retention_removes_whole_segments_from_the_front(tmp_path: Path) -> None
     assert log.retain(Retention(max_age_us=1000), 10**9) == len(bases) - 3
     assert log.retain(Retention(max_bytes=1), 0) == 0, "the last segment stays"
     log.close()
-    found = LogWriter(DiskFiles(tmp_path)).recovered
+    found = look(tmp_path)
     assert (found.earliest, found.green, found.vector) == (bases[-1], 300, {"n1": 300})

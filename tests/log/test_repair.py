@@ -12,7 +12,7 @@ from ordercast.log import Entry, LogReader, LogWriter, ViewRecord
 from ordercast.log.files import DiskFiles
 from ordercast.log.repair import repair
 
-from .samples import numbered
+from .samples import look, numbered
 
 
 def fill(directory: Path, member: str, entries: int = 40, per_segment: int = 4096, tail: int = 0) -> Path:
@@ -59,8 +59,7 @@ def test_every_place_of_a_sealed_segment(tmp_path: Path, size: int) -> None:
             found, seen = everything(mine)
             assert found == messages
             assert set(seen) <= set(views)
-            log = LogWriter(DiskFiles(mine))
-            assert log.recovered.green == len(messages)
+            assert look(mine).green == len(messages)
             path.write_bytes(sound)
 
 
@@ -82,7 +81,7 @@ def attempt(mine: Path, theirs: Path) -> str:
 def test_every_byte_of_the_open_segment_is_repaired_or_refused(tmp_path: Path) -> None:
     """Where it is repaired nothing is different, down to the state and to what waits for its place."""
     mine, theirs = fill(tmp_path / "a", "a", tail=5), fill(tmp_path / "b", "b")
-    before = LogWriter(DiskFiles(mine)).recovered
+    before = look(mine)
     messages, _ = everything(mine)
     path = sorted(mine.glob("*.seg"))[-1]
     sound = path.read_bytes()
@@ -90,7 +89,7 @@ def test_every_byte_of_the_open_segment_is_repaired_or_refused(tmp_path: Path) -
     for at in range(0, len(sound), 29):
         hurt(path, at, 1)
         try:
-            LogWriter(DiskFiles(mine))
+            look(mine)
         except LogCorrupt:
             refusal = attempt(mine, theirs)
             if refusal:
@@ -98,7 +97,7 @@ def test_every_byte_of_the_open_segment_is_repaired_or_refused(tmp_path: Path) -
                 refused += 1
             else:
                 repaired += 1
-                after = LogWriter(DiskFiles(mine)).recovered
+                after = look(mine)
                 assert (after.green, after.yellow, after.end) == (before.green, before.yellow, before.end)
                 assert (after.state, after.vector) == (before.state, before.vector)
                 assert [bytes(chunk.raw) for chunk in after.tail] == [bytes(chunk.raw) for chunk in before.tail]
@@ -106,6 +105,41 @@ def test_every_byte_of_the_open_segment_is_repaired_or_refused(tmp_path: Path) -
         path.write_bytes(sound)
     assert repaired > 20
     assert refused > 5
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_what_waits_for_its_place_is_mended_from_a_member_that_has_it(tmp_path: Path, ordered: bool) -> None:
+    """In whatever order that one has it: the checksum of the damaged frame says that it is what it was."""
+    parts = (numbered("n3", 1, 5), numbered("n4", 1, 3, size=400), numbered("n3", 6, 2))
+    orders = {"a": parts, "b": (parts[1], numbered("n5", 1, 4), *parts[::2])}
+    for member, chunks in orders.items():
+        log = LogWriter(DiskFiles(tmp_path / member), group="g", member=member)
+        log.append(Entry((numbered("n1", 1, 6),)))
+        log.append(Entry(green=6))
+        log.append(Entry(chunks, yellow=11))
+        if ordered and member == "b":
+            log.append(Entry(green=log.end))
+        log.append(Entry(state=b"what only this member knows"))
+        log.commit()
+        log.close()
+    mine, theirs = tmp_path / "a", tmp_path / "b"
+    (path,) = mine.glob("*.seg")
+    sound, before = path.read_bytes(), look(mine)
+    frame = sound.index(parts[0]) - 64
+    end = sound.index(parts[2]) + len(parts[2])
+    for size in (1, 40):
+        for at in range(frame + 64, end - size, 13):
+            hurt(path, at, size)
+            with pytest.raises(LogCorrupt, match=f"damaged at byte {frame}"):
+                look(mine)
+            (done,) = repair(mine, theirs)
+            assert done.messages == 6 + 10
+            after = look(mine)
+            assert (after.green, after.yellow, after.end, after.state) == (6, 11, 16, before.state)
+            assert [bytes(chunk.raw) for chunk in after.tail] == [*parts]
+            path.write_bytes(sound)
+    hurt(path, frame + 70, 1)
+    assert "does not have them" in attempt(mine, fill(tmp_path / "c", "c", entries=1))
 
 
 def test_a_missing_segment_comes_back(tmp_path: Path) -> None:

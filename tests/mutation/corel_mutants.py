@@ -197,6 +197,16 @@ _EXTENSIONS = (
         "The donor never reads its log for those who are behind.",
         ("catchup", "    if s.catch_at < s.journal.durable_green:\n", "    if s.catch_at < 0:\n"),
     ),
+    _mutant(
+        "corel-messages-of-pupils-taken",
+        "A message of a member that takes no part in the round is put into the queue.",
+        ("regular", "    if item.sender not in s.plan.active:\n", "    if not item.sender:\n"),
+    ),
+    _mutant(
+        "corel-pupil-hears-of-the-first-only",
+        "A pupil does not note the primary components that its donor establishes while it is brought up.",
+        ("catchup", "    if message.primary > s.record.heard:\n", "    if message.primary > s.record.heard + 2**30:\n"),
+    ),
 )
 
 COREL_MUTANTS = _COLOURS + _QUEUE + _RECOVERY + _PRIMARY + _EXTENSIONS

@@ -3,12 +3,15 @@
 Asked at the end of a quiet run. Violated when a node whose trace ends with `end` is in a primary component (it has
 established one since its last regular configuration, as one of its members) and has a message in its queue that it has
 not ordered; and when all of the declared group end in one configuration, agreed on what the group is, none of them has
-ever lost its disk, and one has such a message.
+ever lost its disk, and one has such a message. If the last primary component that one of them speaks of has others too,
+a majority of it must be here as well, which is what dynamic voting asks for: a removed member whose disk was lost may
+have taken the last word with it.
 """
 
 from __future__ import annotations
 
 from ordercast.check.corel_model import (
+    COMMITTED,
     CONF,
     END,
     GREEN,
@@ -20,6 +23,7 @@ from ordercast.check.corel_model import (
     WIPED,
     CorelModel,
     CorelNode,
+    most_of,
 )
 from ordercast.check.model import NOBODY
 from ordercast.check.queue_replay import MOVES, QueueReplay
@@ -33,12 +37,16 @@ class _End:
         self.node = node
         self.conf = self.primary = self.group = NOBODY
         """Events: its last regular configuration, primary component in that, declared group."""
+        self.last = NOBODY
+        """The latest primary component that it has spoken of, as the model numbers them."""
         self.wiped = False
         self.ordered: set[int] = set()
         self.replay = QueueReplay()
         for at, kind, subject, pos in node.program():
             if kind in MOVES:
                 self.replay.feed(kind, subject, pos)
+            if kind in (PRIMARY, COMMITTED):
+                self.last = subject
             if kind in (ORDER, GREEN):
                 self.ordered.add(subject)
             elif kind in (CONF, RECOVER):
@@ -95,7 +103,21 @@ def _whole(model: CorelModel, ends: dict[str, _End], end: _End) -> bool:
             and _group(model, ends[name]) == group
             for name in group
         )
+        and _follows(model, ends, end, group)
     )
+
+
+def _follows(model: CorelModel, ends: dict[str, _End], end: _End, group: dict[str, int]) -> bool:
+    """Whether most of the last primary component that anybody of the group speaks of are here, with their disks."""
+    spoken = [model.primaries[ends[name].last] for name in group if ends[name].last != NOBODY]
+    if not spoken:
+        return True
+    last = max(spoken, key=lambda primary: primary.number)
+    where = _conf(model, end)
+    here = {
+        name for name in last.members if name in ends and not ends[name].wiped and _conf(model, ends[name]) == where
+    }
+    return most_of(set(last.members), group, here)
 
 
 def _group(model: CorelModel, end: _End) -> dict[str, int] | None:

@@ -27,6 +27,7 @@ from ordercast.check.corel_model import (
     CorelModel,
     CorelNode,
     braces,
+    most_of,
 )
 from ordercast.check.model import NOBODY
 from ordercast.check.say import Evidence
@@ -68,7 +69,7 @@ def _majorities(model: CorelModel) -> Evidence | None:
                 number, members = model.primaries[subject].number, set(model.primaries[subject].members)
                 weights = model.groups[node.subjects[group]].weights
                 last = known.get(before.get(number, NOBODY), set())
-                if _majority(weights, members) or (last and _of_last(last, weights, members)):
+                if _majority(weights, members) or (last and most_of(last, weights, members)):
                     continue
                 return [
                     model.say(node.index, group),
@@ -80,14 +81,6 @@ def _majorities(model: CorelModel) -> Evidence | None:
 
 def _majority(weights: dict[str, int], members: set[str]) -> bool:
     return 2 * sum(weight for name, weight in weights.items() if name in members) > sum(weights.values())
-
-
-def _of_last(last: set[str], weights: dict[str, int], members: set[str]) -> bool:
-    """A majority of the last primary component: by weight, where the declared group says so, or by count."""
-    of = {name: weights.get(name, 1) for name in last}
-    present, total = sum(weight for name, weight in of.items() if name in members), sum(of.values())
-    first = min(of, key=lambda name: (-of[name], name))
-    return 2 * present > total or (2 * present == total and first in members)
 
 
 def _growth(model: CorelModel) -> Evidence | None:

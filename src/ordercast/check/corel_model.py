@@ -200,6 +200,14 @@ class CorelModel:
         return f"{sender} step {self.sent_step[message]}: sends {self.names[message]}"
 
 
+def most_of(last: set[str], weights: dict[str, int], members: set[str]) -> bool:
+    """A majority of a primary component: by weight, where the declared group says so, or by count."""
+    of = {name: weights.get(name, 1) for name in last}
+    present, total = sum(weight for name, weight in of.items() if name in members), sum(of.values())
+    first = min(of, key=lambda name: (-of[name], name))
+    return 2 * present > total or (2 * present == total and first in members)
+
+
 _NAMES_MAX = 12
 
 

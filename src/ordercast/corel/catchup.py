@@ -40,10 +40,9 @@ def enter(s: State, plan: Plan) -> None:
     protect stands there in the same place.
     """
     record = s.record
-    record.heard = max(record.heard, plan.max_committed.number)
+    record.hear(plan.max_committed.number)
     record.last_committed_primary = Primary()
     record.founding = plan.founding
-    record.attempts = [attempt for attempt in record.attempts if attempt.number > record.heard]
     record.group = dict(plan.group)
     s.write_lines()
 
@@ -53,6 +52,11 @@ def catchup_received(s: State, message: Catchup) -> None:
     plan = s.plan
     if plan is None or s.name not in plan.pupils:
         return
+    if message.primary > s.record.heard:
+        # The group has gone on to another primary component meanwhile, and what it ordered there I am about to have.
+        # Who has not been in that one cannot speak for me: it would take my green line for one of its own order.
+        s.record.hear(message.primary)
+        s.save()
     if message.base and s.mq.green < message.start:
         begin_anew(s, message)
     position = message.start
@@ -129,17 +133,29 @@ def begin_donor(s: State, plan: Plan) -> None:
     if s.name != plan.representative or not plan.pupils:
         return
     s.pupils = {name: s.states[name].green for name in plan.pupils}
+    begin_pupils(s)
+
+
+def begin_pupils(s: State) -> None:
+    """The first message, from where the slowest of them is, or from a snapshot if the log no longer reaches back."""
     s.catch_at = min(s.pupils.values())
     if s.catch_at < s.earliest:
         offset, snapshot = s.snapshot if s.snapshot is not None else (s.earliest, b"")
         if offset < s.earliest:
             offset, snapshot = s.earliest, b""
         s.catch_at = offset
-        message = Catchup(offset, s.mq.green, [], True, snapshot, recovery.green_vector(s))
+        message = Catchup(offset, s.mq.green, primary(s), [], True, snapshot, recovery.green_vector(s))
         send_catchup(s, message, offset)
     else:
         # Even with nothing to send the pupil must hear that it is near.
-        send_catchup(s, Catchup(s.catch_at, s.mq.green, []), s.catch_at)
+        send_catchup(s, Catchup(s.catch_at, s.mq.green, primary(s), []), s.catch_at)
+
+
+def primary(s: State) -> int:
+    """The primary component that has ordered what is green here. One that is not established has ordered nothing yet,
+    and its number may be lost with the disks' last entries: who has heard of it would wait for it in vain."""
+    assert s.plan is not None
+    return (s.record.last_committed_primary if s.primary_component_bit else s.plan.max_committed).number
 
 
 def send_catchup(s: State, message: Catchup, end: int) -> None:
@@ -170,6 +186,12 @@ def fetched(s: State, round_: object, start: int, chunks: Sequence[Buffer]) -> N
     if s.round != round_:
         return
     s.catching = False
+    if not chunks:
+        # Retention has removed what they need next.
+        assert start < s.earliest, f"nothing was read at {start}, and the log begins with {s.earliest}"
+        s.sent_catchups.clear()
+        begin_pupils(s)
+        return
     s.catch_at = start + sum(Chunk(raw).count for raw in chunks)
-    send_catchup(s, Catchup(start, s.mq.green, [bytes(raw) for raw in chunks]), s.catch_at)
+    send_catchup(s, Catchup(start, s.mq.green, primary(s), [bytes(raw) for raw in chunks]), s.catch_at)
     send_more(s)

@@ -99,7 +99,7 @@ def establish_if_all_committed(s: State, plan: Plan) -> None:
     s.shift(Phase.PRIMARY, Reason.ALL_COMMITTED)
     primary = s.record.last_committed_primary
     s.report("primary", "established", number=primary.number, members=[name for name, _ in primary.members])
-    s.report("group", "established", members=sorted(dict(primary.group)), weights=dict(primary.group))
+    s.report_group("established")
     assert s.view is not None
     component = Component(s.view, primary.number)
     regular.mark_green(s, s.mq.end)

@@ -62,6 +62,9 @@ def send_state(s: State, round_: Round) -> None:
     if s.round != round_ or s.phase is not Phase.EXCHANGE:
         return
     record = s.record
+    if record.last_committed_primary.number > s.group_told:
+        # The round or the life in which it was committed to ended before it was established.
+        s.report_group("committed")
     state = StateMessage(
         record.last_committed_primary,
         record.last_attempted_primary,

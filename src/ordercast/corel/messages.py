@@ -260,6 +260,8 @@ class Catchup:
     start: int
     green: int
     """The sender's green line."""
+    primary: int
+    """The primary component in which the sender knows all this to be ordered."""
     chunks: list[bytes]
     base: bool = False
     snapshot: bytes = b""
@@ -272,6 +274,7 @@ def encode_catchup(round_: Round, ack: int, message: Catchup) -> bytes:
     w.parts.append(encode_head(MessageKind.CATCHUP, round_, ack))
     w.u64(message.start)
     w.u64(message.green)
+    w.u64(message.primary)
     w.u32(message.base)
     w.blobs(message.chunks)
     w.blob(message.snapshot)
@@ -281,7 +284,7 @@ def encode_catchup(round_: Round, ack: int, message: Catchup) -> bytes:
 
 def decode_catchup(raw: bytes) -> Catchup:
     r = Reader(raw, HEAD.size)
-    message = Catchup(r.u64(), r.u64(), [])
+    message = Catchup(r.u64(), r.u64(), r.u64(), [])
     message.base = bool(r.u32())
     message.chunks, message.snapshot, message.vector = r.blobs(), r.blob(), r.numbers()
     r.end()

@@ -42,7 +42,7 @@ class Plan:
     group: dict[str, int]
     """The declared group, as the one who is furthest says of those who have always known it."""
     priority_from: int
-    """component_ordered ends here."""
+    """component_ordered ends here, for those who have to be told: what the others have green nobody has to send."""
     common: dict[str, int]
     """Of each stream the last message that all active members have."""
     highest: dict[str, int]
@@ -108,7 +108,7 @@ def make_plan(states: Mapping[NodeId, StateMessage], rules: Rules) -> Plan | Non
         green,
         yellow,
         group,
-        min(states[name].green for name in active),
+        min((states[name].green for name in active if name not in representatives), default=green),
         {stream: min(vector.get(stream, 0) for vector in vectors) for stream in streams},
         highest,
         {

@@ -11,10 +11,11 @@ from ordercast.wire.chunk import Buffer, Chunk, Stamp
 class Item:
     """A chunk in the queue: ordered, stored and retransmitted as a whole."""
 
-    __slots__ = ("change", "count", "first", "last", "raw", "stream", "ts")
+    __slots__ = ("change", "count", "first", "last", "raw", "sender", "stream", "ts")
 
     def __init__(self, chunk: Chunk) -> None:
         self.raw: Buffer = chunk.raw
+        self.sender = chunk.sender
         self.stream = chunk.stream
         self.first = chunk.first
         self.last = chunk.last

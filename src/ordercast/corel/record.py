@@ -40,6 +40,11 @@ class Record:
     base_vector: dict[str, int] = field(default_factory=dict)
     """Last messages of streams that ended before this member's log begins."""
 
+    def hear(self, number: int) -> None:
+        """A primary component is known to exist; attempts that came before it are settled."""
+        self.heard = max(self.heard, number)
+        self.attempts = [attempt for attempt in self.attempts if attempt.number > self.heard]
+
     def encode(self) -> bytes:
         w = Writer()
         w.u32(VERSION)

@@ -60,6 +60,11 @@ def fetch(s: State, position: int, then: partial[None], messages: int = 1) -> No
 
 
 def send_fetched(s: State, plan: Plan, start: int, chunks: Sequence[Buffer]) -> None:
+    if not chunks:
+        # Retention has removed it since my State message said that it is there: another round says what is.
+        assert start < s.earliest, f"nothing was read at {start}, and the log begins with {s.earliest}"
+        regular.send_regroup(s)
+        return
     items = [Item(Chunk(raw)) for raw in chunks]
     end = start + sum(item.count for item in items)
     assert start < end <= s.mq.green, "what is read from the log ends at the green line"
@@ -146,7 +151,7 @@ def take_representatives_order(s: State, plan: Plan, message: Priority) -> None:
     s.write_lines()
     primary = plan.max_committed
     s.report("primary", "learned", number=primary.number, members=[name for name, _ in primary.members])
-    s.report("group", "learned", members=sorted(dict(primary.group)), weights=dict(primary.group))
+    s.report_group("learned")
 
 
 def beyond_green(s: State, plan: Plan) -> list[Item]:

@@ -41,6 +41,12 @@ def chunk_received(s: State, chunk: Chunk, place: int) -> None:
 def insert(s: State, item: Item, place: int) -> None:
     """At the end of MQ. In a primary component it is yellow as soon as it is durable here: the same entry says so."""
     mq = s.mq
+    assert s.plan is not None
+    if item.sender not in s.plan.active:
+        # It was on its way when the configuration changed. What its sender has in its queue nobody retransmits in this
+        # round, and it must not stand here before that (C1). The sender does not take it either, and sends it again.
+        s.counters["not taken"] += 1
+        return
     if not mq.follows(item):
         s.counters["repeated"] += 1
         drop(s, item)
@@ -294,6 +300,11 @@ def apply_change(s: State, item: Item) -> None:
 
 def ask_to_regroup(s: State) -> None:
     """The declared group has changed: the next primary component is to follow it."""
-    if s.name == min(s.members) and not s.regroup_sent:
+    if s.name == min(s.members):
+        send_regroup(s)
+
+
+def send_regroup(s: State) -> None:
+    if not s.regroup_sent:
         s.regroup_sent = True
         s.send(encode_number(MessageKind.REGROUP, s.round, take_ack(s)), 0)

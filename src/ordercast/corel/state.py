@@ -172,6 +172,8 @@ class State:
     regroup_sent: bool = False
     snapshot: tuple[int, bytes] | None = None
     known: dict[str, Known] = field(default_factory=dict)
+    group_told: int = 0
+    """The primary component whose declared group was last reported."""
 
     @property
     def stream(self) -> str:
@@ -187,6 +189,12 @@ class State:
 
     def report(self, what: str, reason: str, **detail: object) -> None:
         self.effects.append(Report(what, reason, detail))
+
+    def report_group(self, reason: str) -> None:
+        """The declared group that counts for the primary component after the last one that was committed to."""
+        primary = self.record.last_committed_primary
+        self.group_told = primary.number
+        self.report("group", reason, members=sorted(dict(primary.group)), weights=dict(primary.group))
 
     def shift(self, phase: Phase, reason: Reason) -> None:
         self.phase = phase

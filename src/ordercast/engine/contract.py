@@ -374,7 +374,7 @@ class DurableEngine(NetworkedEngine, Protocol):
     """A layer that keeps a durable log: corel."""
 
     def fetched(self, now: int, fetch_id: int, start: int, chunks: Sequence[Buffer]) -> None:
-        """What a `Fetch` asked for."""
+        """What a `Fetch` asked for; nothing if retention has removed it, which `trimmed` has said before."""
 
     def propose(self, now: int, change: GroupChange) -> None:
         """Multicast a change of the declared group; it takes effect at its place in the global order."""

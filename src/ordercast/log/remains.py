@@ -21,6 +21,8 @@ class Remains:
     views: list[Frame] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     """What was live at the end."""
+    damaged: list[Frame] = field(default_factory=list)
+    """Headers of damaged frames that can be believed."""
     lost_bytes: int = 0
 
 
@@ -46,6 +48,7 @@ def collect(raw: memoryview, base: int) -> Remains:
                 end = found.offset
             else:
                 pending += [(each, False) for each in hole]
+                remains.damaged += hole
             frame = found
             pending.append((frame, True))
         at, sequence = frame.end, frame.sequence + 1

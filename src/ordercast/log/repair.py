@@ -2,7 +2,8 @@
 
 Members agree on every message below their green lines, offset by offset, so what is damaged there can be taken from
 another. What is above it, and the state of the protocol, is this member's own: it may have promised the others to keep
-it. If that is damaged the log is not repaired, since a member that forgets what it acknowledged could make the group
+it. Messages there are taken from another member if the damaged frame's checksum shows that they are the same
+(`mend.py`). Otherwise the log is not repaired, since a member that forgets what it acknowledged could make the group
 lose it; such a member is added to the group as a new one.
 
 A damaged segment is written anew under a temporary name and synced; the old one is linked under another name; then the
@@ -22,6 +23,7 @@ import msgspec
 
 from ordercast.errors import GroupError, LogCorrupt
 from ordercast.log.frame import FRAME_BYTES, HEADER_BYTES, Frame, FrameKind, make_frame, read_frame
+from ordercast.log.mend import Known
 from ordercast.log.reader import LogReader, find_log
 from ordercast.log.remains import Remains, collect
 from ordercast.log.segment import FORMAT_VERSION, TEMPORARY, Meta, check_tail, scan, segment_bases, segment_name
@@ -118,13 +120,17 @@ class _Rebuild:
     def run(self) -> Repaired:
         remains = collect(self.raw, self.base)
         green = self._green(remains)
+        lost_bytes, mended = remains.lost_bytes, 0
         if self.following is None:
+            mended = self._mend(remains, green)
+            if mended:
+                remains = collect(self.raw, self.base)
             self._check_tail(remains, green)
         self._check_source(green)
         segment = b"".join(self._frames(remains, green))
         found = scan(segment, self.base, str(self.path))
         assert found.sound == len(segment)
-        return self._put(segment, remains, green)
+        return self._put(segment, lost_bytes, green - self.base + mended)
 
     def _refuse(self, why: str) -> LogCorrupt:
         return LogCorrupt(f"{self.path}: cannot be repaired: {why}")
@@ -136,6 +142,17 @@ class _Rebuild:
             raise self._refuse("no frame of it is sound")
         return remains.last.green
 
+    def _mend(self, remains: Remains, green: int) -> int:
+        """Makes damaged frames sound that the green order does not make good; tells how many messages it took."""
+        waiting = [frame for frame in remains.damaged if frame.count and frame.offset + frame.count > green]
+        if not waiting:
+            return 0
+        known = Known(self.source, min(green, *(frame.offset for frame in waiting)))
+        raw = bytearray(self.raw)
+        mended = [frame for frame in waiting if known.mend(raw, frame)]
+        self.raw = memoryview(bytes(raw))
+        return sum(frame.offset + frame.count - max(green, frame.offset) for frame in mended)
+
     def _check_tail(self, remains: Remains, green: int) -> None:
         """What this member alone may know must be sound: the state, and the messages above the green line."""
         if remains.state_lost:
@@ -144,8 +161,9 @@ class _Rebuild:
         for start, end, frame in remains.spans:
             if end > green and frame is None:
                 raise self._refuse(
-                    f"the damage has hit messages that wait for their place in the order, from offset {start} on; "
-                    f"add this member as a new one"
+                    f"the damage has hit messages that wait for their place in the order, from offset {start} on, and "
+                    f"{self.source.directory} does not have them; try another member's log, or add this member as a "
+                    f"new one"
                 )
             position = max(position, end)
         if remains.last is not None and position < remains.last.offset + remains.last.count:
@@ -210,7 +228,7 @@ class _Rebuild:
             position += chunk.count
         return parts
 
-    def _put(self, segment: bytes, remains: Remains, green: int) -> Repaired:
+    def _put(self, segment: bytes, lost_bytes: int, messages: int) -> Repaired:
         kept = self.path.with_name(self.path.name + DAMAGED)
         temporary = self.path.with_name(self.path.name + TEMPORARY)
         with temporary.open("wb") as file:
@@ -225,4 +243,4 @@ class _Rebuild:
             os.fsync(folder)
         finally:
             os.close(folder)
-        return Repaired(self.path.name, remains.lost_bytes, green - self.base, kept.name)
+        return Repaired(self.path.name, lost_bytes, messages, kept.name)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 import msgspec
@@ -96,7 +97,12 @@ class LogWriter:
         try:
             self.recovered = self._open()
         except OSError as error:
+            files.close()
             raise GroupError(f"the log cannot be opened: {error.strerror or error}") from error
+        except BaseException:
+            # A log that is refused has no owner who could close it.
+            files.close()
+            raise
 
     @property
     def end(self) -> int:
@@ -126,6 +132,14 @@ class LogWriter:
         self._check_seals()
         name = segment_name(base)
         self._file = self.files.open(name)
+        try:
+            return self._recover(base, name)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _recover(self, base: int, name: str) -> Recovered:
+        """What the last segment holds, without a tail that was never synced."""
         raw = self._file.read(0, self._file.size)
         found = scan(raw, base, name)
         self._refuse_another_s(found.meta, name)
@@ -161,11 +175,8 @@ class LogWriter:
         """Every segment but the last must end with a seal that leads to the next."""
         for base, following in zip(self._bases, self._bases[1:], strict=False):
             name = segment_name(base)
-            file = self.files.open(name)
-            try:
+            with closing(self.files.open(name)) as file:
                 raw = file.read(max(0, file.size - HEADER_BYTES), HEADER_BYTES)
-            finally:
-                file.close()
             seal = read_frame(raw, 0)
             if seal is None or seal.kind != FrameKind.SEAL:
                 raise LogCorrupt(f"{name}: damaged at its end, where a seal should be")
@@ -302,22 +313,19 @@ class LogWriter:
             self._state = None
             self.vector = dict(vector)
             self._file, self._index = self._begin(base, self.vector, sequence, anew=True)
-            self.synced = 0
-            self.append(entry)
-            self.write()
-            self._place(base)
-            old.close()
+            with closing(old):
+                self.synced = 0
+                self.append(entry)
+                self.write()
+                self._place(base)
             self._drop_before(base)
         except OSError as error:
             raise self._break(error) from error
 
     def _begins_anew(self, base: int) -> bool:
-        file = self.files.open(segment_name(base))
-        try:
+        with closing(self.files.open(segment_name(base))) as file:
             size = min(file.size, META_BYTES_MAX)
             return scan_meta(file.read(0, size), base, segment_name(base)).anew
-        finally:
-            file.close()
 
     def _drop_before(self, base: int) -> None:
         for old in [each for each in self._bases if each < base]:
@@ -330,14 +338,22 @@ class LogWriter:
     def _create(self, base: int, vector: dict[str, int], sequence: int) -> None:
         """An empty segment in its place."""
         self._file, self._index = self._begin(base, vector, sequence)
-        self._place(base)
+        try:
+            self._place(base)
+        except BaseException:
+            self._file.close()
+            raise
 
     def _begin(self, base: int, vector: dict[str, int], sequence: int, anew: bool = False) -> tuple[File, Index]:
         """A segment under a temporary name, with its metadata appended."""
         file = self.files.open(segment_name(base) + TEMPORARY, create=True)
         meta = Meta(FORMAT_VERSION, base, self.group, self.member, self._now_us, dict(sorted(vector.items())), anew)
         parts = make_frame(FrameKind.META, 0, sequence, base, 0, 0, base, base, 0, [msgspec.json.encode(meta)])
-        file.append(parts)
+        try:
+            file.append(parts)
+        except BaseException:
+            file.close()
+            raise
         index = Index(base)
         frame = read_frame(b"".join(parts), 0)
         assert frame is not None
@@ -373,20 +389,20 @@ class LogWriter:
         views = [old.read(frame.payload.start, frame.payload.stop - frame.payload.start)
                  for frame in index.views if frame.offset >= base]  # fmt: skip
         self._file, self._index = self._begin(base, self.vector, index.sequence + 1)
-        self._index.time_us = index.time_us
-        self.synced = 0
-        entry = Entry(tuple(tail), yellow=index.yellow, state=self._state)
-        payloads = _payloads(entry)
-        start = base
-        for number, (kind, payload, messages) in enumerate(payloads):
-            more = MORE if number < len(payloads) - 1 else 0
-            self._add_frame(kind, more, start, messages, base, index.yellow, payload)
-            start += messages
-        for view in views:
-            self._add_frame(FrameKind.VIEW, 0, self._index.end, 0, base, index.yellow, [view])
-        self.write()
-        self._place(base)
-        old.close()
+        with closing(old):
+            self._index.time_us = index.time_us
+            self.synced = 0
+            entry = Entry(tuple(tail), yellow=index.yellow, state=self._state)
+            payloads = _payloads(entry)
+            start = base
+            for number, (kind, payload, messages) in enumerate(payloads):
+                more = MORE if number < len(payloads) - 1 else 0
+                self._add_frame(kind, more, start, messages, base, index.yellow, payload)
+                start += messages
+            for view in views:
+                self._add_frame(FrameKind.VIEW, 0, self._index.end, 0, base, index.yellow, [view])
+            self.write()
+            self._place(base)
 
     def _copy_tail(self, old: File, index: Index, base: int) -> list[bytes]:
         tail: list[bytes] = []
@@ -429,15 +445,13 @@ class LogWriter:
     def _total_bytes(self) -> int:
         total = 0
         for base in self._bases[:-1]:
-            file = self.files.open(segment_name(base))
-            total += file.size
-            file.close()
+            with closing(self.files.open(segment_name(base))) as file:
+                total += file.size
         return total + self._file.size
 
     def _newest_us(self, base: int) -> int:
-        file = self.files.open(segment_name(base))
-        raw = file.read(max(0, file.size - HEADER_BYTES), HEADER_BYTES)
-        file.close()
+        with closing(self.files.open(segment_name(base))) as file:
+            raw = file.read(max(0, file.size - HEADER_BYTES), HEADER_BYTES)
         seal = read_frame(raw, 0)
         return 2**63 if seal is None else seal.time_us
 

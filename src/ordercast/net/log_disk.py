@@ -132,6 +132,8 @@ class LogDisk(threading.Thread):
             self._reader = None
 
     def _fetch(self, job: Fetch) -> list[Buffer]:
+        if job.start < self._writer.earliest:
+            return []
         if self._reader is None:
             self._reader = LogReader(self._directory)
         self._reader.refresh()

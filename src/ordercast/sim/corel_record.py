@@ -216,7 +216,7 @@ class CorelLog(NodeLog):
             return
         if report.reason == "left":
             self.extra("x-left")
-        elif report.reason == "committed":
+        elif report.what == "primary" and report.reason == "committed":
             number, members = report.detail["number"], report.detail["members"]
             self.step += 1
             self.events.append(cast(Event, Extra(self.node, self.step, "x-committed", number=number, members=members)))

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from ordercast.corel import Corel, Phase
+from ordercast.corel.record import decode_record
 from ordercast.corel.state import REGULAR
 from ordercast.engine.contract import (
     Append,
@@ -90,6 +91,15 @@ class DurableNode(Node):
     def _cut_power(self) -> None:
         super()._cut_power()
         self.log_disk.power_cut()
+
+    def _may_lose_disk(self) -> bool:
+        """Somebody must remember the group: if all have forgotten it they found it again, as they must."""
+        others = [cast(DurableNode, node) for node in self.world.nodes if node is not self]
+        return not self._remembers() or any(node._remembers() for node in others)
+
+    def _remembers(self) -> bool:
+        state = self.log_disk.state()
+        return state is not None and bool(decode_record(state).founding)
 
     def _wipe(self) -> None:
         super()._wipe()

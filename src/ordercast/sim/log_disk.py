@@ -85,14 +85,16 @@ class LogDisk:
         self.files = MemoryFiles()
 
     def read(self, start: int, limit_bytes: int) -> list[Buffer]:
-        """Chunks from a position below the green line on, as a `Fetch` asks for them."""
+        """Chunks from a position below the green line on, as a `Fetch` asks for them; none if they were removed."""
         assert self.writer is not None
+        if start < self.writer.earliest:
+            return []
         chunks: list[Buffer] = []
         size = 0
         for position, chunk in self.stored(start):
             if position >= self.writer.green or size >= limit_bytes:
                 break
-            assert position >= start, f"no chunk begins at {start}"
+            assert chunks or position == start, f"no chunk begins at {start}"
             chunks.append(bytes(chunk.raw))
             size += chunk.size
         assert chunks, f"nothing is to be read at {start}"
@@ -119,6 +121,15 @@ class LogDisk:
                     if at + chunk.count > start:
                         yield at, chunk
                     at += chunk.count
+
+    def state(self) -> bytes | None:
+        """The last state of the protocol that is sound there now, synced or not."""
+        bases = segment_bases(self.files.names())
+        if not bases:
+            return None
+        raw = self.files.blobs[segment_name(bases[-1])].data
+        frame = scan(raw, bases[-1], segment_name(bases[-1])).index.state
+        return None if frame is None else raw[frame.payload]
 
     def retain(self, before: int) -> int:
         """Removes segments wholly below an offset; tells where the log begins now."""

@@ -175,6 +175,10 @@ class Node:
     def _cut_power(self) -> None:
         self.disk.power_cut()
 
+    def _may_lose_disk(self) -> bool:
+        """Whether what the engine promises includes that."""
+        return True
+
     def _wipe(self) -> None:
         """Another disk, an empty one, takes the place of this node's."""
         self.disk.wipe()
@@ -186,7 +190,7 @@ class Node:
     def restart(self, wiped: bool) -> None:
         if self.alive:
             return
-        if wiped:
+        if wiped and self._may_lose_disk():
             self.world.count("wipe")
             self._wipe()
         self.world.count("restart")
