@@ -33,6 +33,10 @@ class Passive:
 
     def send_msg(self, m: Broadcast) -> None:
         self._turns.message(m)
+        s = self.s
+        if s.resend_at < NEVER and len(m.data) > s.config.slice_packets * m.segment:
+            # The token went ahead of a burst: the next process has to take that in, and sends as much, before it shows.
+            s.resend_at = s.now + s.config.token_timeout_max_us
 
     def send_token(self, t: Unicast) -> None:
         mark = token_mark(t.packet)
