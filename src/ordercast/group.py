@@ -89,13 +89,19 @@ class _Bridge:
 
     def wake(self) -> None:
         if self._scheduled:
+            # A loop that is closed drops what it was asked to call: nobody would ever clear the mark.
+            if self._loop.is_closed():
+                self._stop()
             return
         self._scheduled = True
         try:
             self._loop.call_soon_threadsafe(self._on_change)
         except RuntimeError:
-            if not self.member.leaving:
-                self.member.driver.stop(GroupError("the event loop was closed before the group was left"))
+            self._stop()
+
+    def _stop(self) -> None:
+        if not self.member.leaving:
+            self.member.driver.stop(GroupError("the event loop was closed before the group was left"))
 
     def call(self, function: Callable[[], None]) -> None:
         """Runs a function of another thread where the application's own calls run."""

@@ -45,6 +45,11 @@ def test_fixed_rate_is_kept_and_latency_counts_from_the_schedule(capsys: pytest.
     assert len(figures["runs"]) == 2
 
 
+def test_redundant_networks(capsys: pytest.CaptureFixture[str]) -> None:
+    figures = run_json(capsys, "--nodes", "2", "--networks", "2", "--replication", "passive", "--rate", "100")
+    assert figures["delivered_per_s"] > 0
+
+
 def test_limit_of_the_machine(capsys: pytest.CaptureFixture[str]) -> None:
     figures = run_json(capsys, "limit", "--nodes", "2", "--size", "4000", "--packet", "1400")
     for form in ("classic", "accelerated"):

@@ -71,6 +71,12 @@ def test_acceleration_what_is_due_is_what_would_be_requested() -> None:
     engine = bench["b"].engine
     assert engine.due(token.encode()) == 9
     assert engine.misses(token.encode())
+    token.rtr = [(1, 8)]
+    assert engine.misses(token.encode())
+    token.rtr = [(1, 9)]
+    assert not engine.misses(token.encode()), "it will be sent again in any case"
+    assert not engine.misses(token.encode()[:-1]), "a malformed token is passed on, to be refused"
+    token.rtr = []
     bench.hear("b", "a", 1, *TEXTS[:9])
     assert not engine.misses(token.encode())
     token.ring_number += 4

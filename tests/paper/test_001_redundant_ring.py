@@ -234,6 +234,19 @@ def test_p3_a_token_that_nothing_shows_to_have_arrived_is_sent_again_by_all_netw
     assert not [effect for effect in layer.sent() if isinstance(effect, Unicast)], "once: the rest is the engine's"
 
 
+def test_p3_a_token_that_goes_ahead_of_a_burst_is_not_sent_again_before_that_can_have_been_taken_in() -> None:
+    layer = passive()
+    for rotation in range(1_000):
+        layer.comes(data(rotation + 1), rotation % 2)
+        layer.comes(token(rotation + 1, rotation + 1), rotation % 2)
+    assert layer.layer._s.token_timeout_us < T_MAX // 2
+    layer.send(Unicast(N2, token(1_001, 1_030)), Broadcast(data(1_001, count=30), len(data(1_001))))
+    layer.passes(T_MAX - 1)
+    assert not [effect for effect in layer.sent() if isinstance(effect, Unicast)]
+    layer.passes(1)
+    assert [effect.packet for effect in layer.sent() if isinstance(effect, Unicast)] == [token(1_001, 1_030)] * 2
+
+
 @pytest.mark.parametrize("evidence", [data(10), token(6, 9)], ids=["a newer message", "a newer token"])
 def test_p3_a_token_that_has_shown_to_have_arrived_is_not_sent_again(evidence: bytes) -> None:
     layer = passive()

@@ -184,7 +184,7 @@ def _work(args: argparse.Namespace) -> Work:
         "bench",
         engine=args.engine,
         data_dir=args.data_dir,
-        networks=["127.0.0.1"] * args.networks,
+        networks=[f"127.0.0.{network + 1}" for network in range(args.networks)],
         replication=args.replication,
     )
     return Work(

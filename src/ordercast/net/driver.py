@@ -170,8 +170,14 @@ class Driver(threading.Thread):
         self._rotation: Rotation | None = None
         self._report_at = 0
         self._poll = select.poll()
-        for fd in (self._signal_fd, *(fd for network in self.networks for fd in network.filenos())):
-            self._poll.register(fd, select.POLLIN)
+        self._poll.register(self._signal_fd, select.POLLIN)
+        self._network_of: dict[int, tuple[int, UdpNetwork]] = {}
+        for via, network in enumerate(self.networks):
+            for fd in network.filenos():
+                self._network_of[fd] = via, network
+                self._poll.register(fd, select.POLLIN)
+        self._readable: dict[int, UdpNetwork] = {}
+        """Networks at which something waited when the last poll ended: asking the others costs system calls a turn."""
 
     # Called by the application's threads
 
@@ -366,9 +372,13 @@ class Driver(threading.Thread):
         if self.guard.deadline is not None:
             until = min(until, self.guard.deadline)
         wait_us = 0 if self._loopback else max(0, min(until - now, POLL_MAX_US))
+        self._readable.clear()
         for fd, _ in self._poll.poll(wait_us / 1000):
             if fd == self._signal_fd:
                 self._take_submissions()
+            else:
+                via, network = self._network_of[fd]
+                self._readable[via] = network
 
     def _send_own_packets(self, now: int) -> None:
         """The guard's."""
@@ -416,14 +426,15 @@ class Driver(threading.Thread):
 
         So tokens are read before the data, and handed on after it: what comes while the data is read is not older.
         """
-        tokens = [network.drain_unicast() for network in self.networks]
-        for via, network in enumerate(self.networks):
+        readable = self._readable
+        tokens = [(via, readable[via].drain_unicast()) for via in readable]
+        for via, network in readable.items():
             for _ in range(DRAINS_MAX):
                 trains = network.drain()
                 self._receive(trains, via)
                 if len(trains) < DRAIN_TRAINS_MAX and sum(len(train[0]) for train in trains) < DRAIN_BYTES_MAX:
                     break
-        for via, packets in enumerate(tokens):
+        for via, packets in tokens:
             self._receive(packets, via)
 
     def _receive(self, trains: Sequence[tuple[bytes, int, Address]], via: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ordercast.engine.contract import Broadcast, Unicast
 from ordercast.redundancy.monitor import Fault, ProblemCounters
-from ordercast.redundancy.state import DataMark, State, token_mark
+from ordercast.redundancy.state import State, TokenMark
 
 
 class Active:
@@ -27,15 +27,14 @@ class Active:
         for i in self.s.usable:
             self.s.send(t, i)
 
-    def recv_msg(self, m: DataMark, x: int) -> None:
+    def recv_msg(self, m: bytes, x: int) -> None:
         """After m went to the Totem SRP, which drops copies by their sequence numbers (A1)."""
         # Without a network on which all agree, the order of a single one says nothing: wait as in Figure 4.
         if self.s.held and not any(self.s.expected):
             self.reconsider()
 
-    def recv_token(self, t: bytes, x: int) -> None:
+    def recv_token(self, t: bytes, mark: TokenMark, x: int) -> None:
         s = self.s
-        mark = token_mark(t)
         order = s.compare(mark)
         if order < 0:
             return  # a late copy (erratum 15)

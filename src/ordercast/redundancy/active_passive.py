@@ -8,16 +8,15 @@ be those of the messages before it.
 from __future__ import annotations
 
 from ordercast.redundancy.passive import Passive
-from ordercast.redundancy.state import token_mark
+from ordercast.redundancy.state import TokenMark
 
 
 class ActivePassive(Passive):
     name = "active-passive"
     resends = False  # another copy of the token has masked the loss
 
-    def recv_token(self, t: bytes, x: int) -> None:
+    def recv_token(self, t: bytes, mark: TokenMark, x: int) -> None:
         s = self.s
-        mark = token_mark(t)
         order = s.compare(mark)
         if order < 0:
             return

@@ -113,17 +113,18 @@ class Redundant:
     def receive(self, now: int, data: bytes, segment: int, via: int | None = None) -> None:
         """A train that came by network `via`; None: from this process itself."""
         self._advance(now)
-        if via is None or min(len(data), segment) < DATA_BYTES_MIN:
+        size = len(data)
+        if via is None or size < DATA_BYTES_MIN or segment < DATA_BYTES_MIN:
             self.engine.receive(now, data, segment)
             return
-        if len(data) <= segment:
+        if size <= segment:
             self._packet(data, via)
             return
         if data[:4] != _DATA_HEAD:
-            for at in range(0, len(data), segment):
+            for at in range(0, size, segment):
                 self._packet(data[at : at + segment], via)
             return
-        tail = (len(data) - 1) // segment * segment
+        tail = (size - 1) // segment * segment
         if data[tail : tail + 4] == _DATA_HEAD:
             self._data(data, segment, via)
         else:
@@ -165,7 +166,7 @@ class Redundant:
             mark = token_mark(data)
             if mark.ring != self._highest[0] or mark.seq > self._highest[1]:
                 self._highest = mark.ring, mark.seq
-            self._style.recv_token(data, via)
+            self._style.recv_token(data, mark, via)
         elif kind == _PROBE:
             self._probe(data, via)
         else:
@@ -173,7 +174,7 @@ class Redundant:
 
     def _data(self, data: bytes, segment: int, via: int) -> None:
         self.engine.receive(self._clock, data, segment)
-        self._style.recv_msg(data_mark(data), via)
+        self._style.recv_msg(data, via)
 
     def _probe(self, data: bytes, via: int) -> None:
         probes = self._probes

@@ -47,6 +47,8 @@ class Monitor:
         if self._until_forgiven >= s.config.forgiveness:
             self._until_forgiven = 0
             self.forgive()
+        if max(count) - min(count) <= s.config.threshold:
+            return []  # the rule, each time
         most = max(c for c, wanted in zip(count, s.expected, strict=True) if wanted) if any(s.expected) else 0
         return [i for i, wanted in enumerate(s.expected) if wanted and most - count[i] > s.config.threshold]
 

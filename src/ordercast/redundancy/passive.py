@@ -13,7 +13,7 @@ from __future__ import annotations
 from ordercast.engine.contract import Broadcast, Unicast
 from ordercast.redundancy.monitor import Fault, Monitors
 from ordercast.redundancy.sending import Turns
-from ordercast.redundancy.state import NEVER, DataMark, State, token_mark
+from ordercast.redundancy.state import NEVER, State, TokenMark, data_mark, token_mark
 
 LATE_MAX = 64
 
@@ -33,27 +33,32 @@ class Passive:
 
     def send_msg(self, m: Broadcast) -> None:
         self._turns.message(m)
+        s = self.s
+        if s.resend_at < NEVER and len(m.data) > s.config.slice_packets * m.segment:
+            # The token went ahead of a burst: the next process has to take that in, and sends as much, before it shows.
+            s.resend_at = s.now + s.config.token_timeout_max_us
 
     def send_token(self, t: Unicast) -> None:
-        self._turns.token(t)
         mark = token_mark(t.packet)
+        self._turns.token(t, mark)
         if self.resends and not mark.idle:
             self._sent, self._sent_seq = t, mark.seq
             self.s.resend_at = self.s.now + self.s.token_timeout_us
 
-    def recv_msg(self, m: DataMark, x: int) -> None:
+    def recv_msg(self, m: bytes, x: int) -> None:
         """After m went to the Totem SRP."""
         s = self.s
-        monitor = self.monitors.sender(m.sender)
+        mark = data_mark(m)
+        monitor = self.monitors.sender(mark.sender)
         last = s.last_mark
-        first = monitor.first_time(m, x)
-        if last is not None and m.ring == last.ring and m.seq <= s.due_seq:
-            self._note_lateness(m.seq, x, first)
-        if s.resend_at < NEVER and m.seq > self._sent_seq:
+        first = monitor.first_time(mark, x)
+        if last is not None and mark.ring == last.ring and mark.seq <= s.due_seq:
+            self._note_lateness(mark.seq, x, first)
+        if s.resend_at < NEVER and mark.seq > self._sent_seq:
             s.resend_at = NEVER  # somebody has had the token after me
         if s.held:
             self.reconsider()
-        self.monitors.message(x, m.sender, monitor)
+        self.monitors.message(x, mark.sender, monitor)
 
     def _note_lateness(self, seq: int, x: int, first: bool) -> None:
         """A message for which the last token waits, or waited, has come by x. After the timer has expired it may be the
@@ -69,9 +74,8 @@ class Passive:
         elif self._perhaps_late.get(seq, (None, 0))[0] == x:
             s.lateness_us = max(s.lateness_us, min(self._perhaps_late.pop(seq)[1], s.config.token_timeout_max_us))
 
-    def recv_token(self, t: bytes, x: int) -> None:
+    def recv_token(self, t: bytes, mark: TokenMark, x: int) -> None:
         s = self.s
-        mark = token_mark(t)
         order = s.compare(mark)
         if order > 0:
             s.resend_at = NEVER

@@ -7,7 +7,7 @@ so that all networks are busy at once, and each stretch still leaves and arrives
 from __future__ import annotations
 
 from ordercast.engine.contract import Broadcast, Unicast
-from ordercast.redundancy.state import State, token_mark
+from ordercast.redundancy.state import State, TokenMark
 
 
 class Turns:
@@ -34,8 +34,8 @@ class Turns:
             self._copies(stretch, self.send_message_via)
             begin = end
 
-    def token(self, t: Unicast) -> None:
-        if token_mark(t.packet).idle:
+    def token(self, t: Unicast, mark: TokenMark) -> None:
+        if mark.idle:
             # Deviation R8: on an idle ring bandwidth is free, and a loss is noticed late.
             for via in self.s.usable:
                 self.s.send(t, via)

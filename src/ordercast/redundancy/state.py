@@ -34,7 +34,7 @@ class TokenMark(NamedTuple):
 
 
 def token_mark(token: bytes) -> TokenMark:
-    return TokenMark(*_TOKEN.unpack_from(token))
+    return tuple.__new__(TokenMark, _TOKEN.unpack_from(token))
 
 
 _IDLE = 2
@@ -52,8 +52,7 @@ class DataMark(NamedTuple):
 
 
 def data_mark(data: bytes) -> DataMark:
-    ring, sender, seq = _DATA.unpack_from(data)
-    return DataMark(ring, NodeKey(sender), seq)
+    return tuple.__new__(DataMark, _DATA.unpack_from(data))
 
 
 DATA_BYTES_MIN = _DATA.size
@@ -166,7 +165,9 @@ class State:
 
     def send(self, effect: Broadcast | Unicast, via: int) -> None:
         """Appends a copy of the effect that leaves by network `via`."""
-        if isinstance(effect, Broadcast):
+        if not via:
+            self.effects.append(effect)  # which is for the first network as it comes from the engine
+        elif isinstance(effect, Broadcast):
             self.effects.append(Broadcast(effect.data, effect.segment, via))
         else:
             self.effects.append(Unicast(effect.to, effect.packet, via))

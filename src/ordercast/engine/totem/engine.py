@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ordercast.engine.contract import Effect, Submission
-from ordercast.engine.totem import links
+from ordercast.engine.totem import links, operational
 from ordercast.engine.totem.shifts import persist_ring_number
 from ordercast.engine.totem.state import NEVER, RING_NUMBER_KEYS, RING_NUMBER_STEP, Event, Phase, State, TotemConfig
 from ordercast.engine.totem.table import rows
@@ -168,8 +168,18 @@ class Totem:
 
     def misses(self, token: bytes) -> bool:
         """Whether a retransmission would be requested if this regular token were received now: paper 001's
-        anyMessagesMissing, which holds a token back that has overtaken messages on another network."""
-        return self.state.active.my_aru < self.due(token)
+        anyMessagesMissing, which holds a token back that has overtaken messages on another network.
+
+        What the token asks for already will be sent again in any case: each hop would wait for it in vain.
+        """
+        ring, due = self.state.active, self.due(token)
+        if ring.my_aru >= due:
+            return False
+        try:
+            asked = decode_token(token).rtr
+        except WireError:
+            return False  # it is refused when it is received
+        return operational.would_request(ring, asked, due)
 
     def take_effects(self) -> list[Effect]:
         effects = self.state.effects

@@ -215,6 +215,12 @@ def request_missing(ring: Ring, token: Token, up_to: int) -> None:
     token.rtr = merge_ranges(token.rtr, missing)[:RTR_RANGES_MAX] if token.rtr else missing
 
 
+def would_request(ring: Ring, asked: list[tuple[int, int]], up_to: int) -> bool:
+    """Whether I miss anything that a token with these requests does not ask for yet."""
+    missing = ring.missing(up_to, RTR_RANGES_MAX)
+    return merge_ranges(asked, missing) != merge_ranges(asked, [])
+
+
 def merge_ranges(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """The union of two lists of ranges, ascending and apart."""
     merged: list[tuple[int, int]] = []
