@@ -105,6 +105,12 @@ class Batch:
         return self._columns.blob
 
     @property
+    def size(self) -> int:
+        """The bytes of the blob, which is not made for that."""
+        columns = self._columns
+        return len(columns.blob) if columns.pieces is None else columns.size
+
+    @property
     def bodies(self) -> Iterator[bytes]:
         """The data of each message."""
         return iter(self._columns)

@@ -51,7 +51,7 @@ class Gap:
 
 def cost_of(batch: Batch) -> int:
     """What a batch counts for among what waits for the application."""
-    return len(batch.blob) + READER_MESSAGE_BYTES * len(batch.lengths)
+    return batch.size + READER_MESSAGE_BYTES * len(batch.lengths)
 
 
 class Stream:
@@ -102,7 +102,8 @@ class Stream:
 
     def batch(self, columns: Columns, sender: NodeId, view_id: str, mine: bool) -> None:
         self._staged.append(Batch(columns, sender, view_id, _SERVICE_NAMES[columns.service]))
-        self.bytes_in += len(columns.blob) + READER_MESSAGE_BYTES * len(columns.lengths)
+        size = len(columns.blob) if columns.pieces is None else columns.size
+        self.bytes_in += size + READER_MESSAGE_BYTES * len(columns.lengths)
         self.messages_in += len(columns.lengths)
         if mine:
             count = len(columns.lengths)

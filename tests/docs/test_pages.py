@@ -22,6 +22,15 @@ def commands(page: Path) -> list[str]:
     return [line[2:].partition("  #")[0].strip() for line in page.read_text().splitlines() if line.startswith("$ ")]
 
 
+def shown(page: Path) -> dict[str, list[str]]:
+    """What a page prints below each command, without what it leaves out."""
+    found: dict[str, list[str]] = {}
+    for block in re.findall(r"^```\w*\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+        for command, output in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE):
+            found[command.partition("  #")[0].strip()] = [line for line in output.splitlines() if line != "…"]
+    return found
+
+
 def anchors(page: Path) -> set[str]:
     """The anchors of the headings, as GitHub makes them."""
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
@@ -54,7 +63,7 @@ def test_every_design_note_is_in_the_index() -> None:
 
 def test_commands_of_the_readme_work(tmp_path: Path) -> None:
     """In their order, in one directory, as a reader would type them; of campaigns the first seeds, no Spark."""
-    lines = commands(ROOT / "README.md")
+    lines, printed = commands(ROOT / "README.md"), shown(ROOT / "README.md")
     assert len(lines) > 4
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     for line in lines:
@@ -66,8 +75,12 @@ def test_commands_of_the_readme_work(tmp_path: Path) -> None:
         arguments = [re.sub(r"^0:\d+$", "0:2", argument) for argument in arguments]
         if arguments == ["demo"]:
             arguments.append("--no-report")  # tests/spark makes one
+        same = arguments == shlex.split(line)[1:]  # what a seed prints is the same every time
         done = subprocess.run(
             [sys.executable, "-m", "ordercast", *arguments],
             cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+        rest = iter(done.stdout.splitlines())
+        for expected in printed[line] if same else ():
+            assert expected in rest, f"{line} does not print {expected!r} there, but\n{done.stdout}"

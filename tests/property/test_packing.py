@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ordercast.engine.assemble import Assembler, Batch
+from ordercast.engine.assemble import JOIN_BYTES_MAX, Assembler, Batch
 from ordercast.engine.contract import Run
 from ordercast.wire.ids import NodeId, NodeKey, RingId, Service, node_key
 from ordercast.wire.layout import PACKET_BYTES_MAX, Malformed
@@ -121,6 +121,23 @@ def test_messages_in_are_messages_out(
     assert out == expected
     assert (packer.messages, packer.bytes, assembler.pending_bytes) == (0, 0, 0)
     assert packer.packets_waiting() == 0
+
+
+def test_a_large_message_is_joined_by_who_reads_it() -> None:
+    """And not by who feeds, which is the thread that passes on the token."""
+    packer, assembler, text = Packer(SENDER, 60_000), Assembler(), bytes(range(256)) * (JOIN_BYTES_MAX // 128)
+    packer.add([b"small", text, b"another"], Service.AGREED, 0)
+    batches: list[Batch] = []
+    for stretch in packer.burst(PREFIX, 1, 1000).stretches:
+        train = _trains(stretch, 60_000)
+        batch = assembler.feed(Run(train, 0, train.count))
+        batches += [] if batch is None else [batch]
+    sizes = [batch.size for batch in batches]
+    assert any(batch.pieces for batch in batches)
+    assert sum(sizes) == len(text) + 12
+    assert [body for batch in batches for body in batch] == [b"small", text, b"another"]
+    assert [len(batch.blob) for batch in batches] == [batch.size for batch in batches] == sizes
+    assert not any(batch.pieces for batch in batches)
 
 
 @given(st.lists(groups, max_size=4), packet_sizes)

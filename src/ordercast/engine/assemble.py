@@ -32,6 +32,10 @@ MESSAGE_BYTES_MAX = 256 * 2**20
 PLACE_SHIFT = 16
 """A place in the total order: a packet's sequence number, below it which of the messages that end in the packet."""
 
+JOIN_BYTES_MAX = 2**20
+"""What is larger stays in pieces until the blob is asked for: to join 64 MiB takes a tenth of a second and more, most
+of it for fresh pages, all members come to it at the same time, and who feeds would not pass on the token meanwhile."""
+
 _CONTINUES, _UNFINISHED = int(Flag.CONTINUES), int(Flag.UNFINISHED)
 _KEYS, _HEADERS = int(Flag.KEYS), int(Flag.HEADERS)
 _FIRST_AND_STAMP = Struct("<36xQQ")
@@ -45,22 +49,49 @@ class Batch:
     """
 
     __slots__ = (
-        "blob", "first", "header_lengths", "key_lengths", "lengths", "places", "sender_key", "service", "stamp_us"
+        "blob", "first", "header_lengths", "key_lengths", "lengths", "pieces", "places", "sender_key", "service",
+        "stamp_us",
     )  # fmt: skip
+    blob: bytes
+    pieces: list[bytes] | None
 
     def __init__(
-        self, sender_key: NodeKey, service: Service, first: int, stamp_us: int, lengths: list[int], blob: bytes
+        self,
+        sender_key: NodeKey,
+        service: Service,
+        first: int,
+        stamp_us: int,
+        lengths: list[int],
+        blob: bytes | list[bytes],
     ) -> None:
+        """The blob may be given in pieces, which are joined by the first who asks for it."""
         self.sender_key = sender_key
         self.service = service
         self.first = first
         self.stamp_us = stamp_us
         self.lengths = lengths
-        self.blob = blob
+        if isinstance(blob, list):
+            self.pieces = blob  # and no blob yet: see __getattr__
+        else:
+            self.blob, self.pieces = blob, None
         self.key_lengths: list[int | None] | None = None
         self.header_lengths: list[int | None] | None = None
         self.places: list[int] | None = None
         """Where each message stands in the total order of its configuration, if the assembler was asked for it."""
+
+    def __getattr__(self, name: str) -> bytes:
+        """The blob, when it is asked for and still in pieces; so one that is there costs no more than any slot."""
+        pieces = self.pieces if name == "blob" else None
+        if pieces is None:
+            return object.__getattribute__(self, name)  # type: ignore[no-any-return]  # or there is none of this name
+        blob = b"".join(pieces)
+        self.blob, self.pieces = blob, None
+        return blob
+
+    @property
+    def size(self) -> int:
+        """The bytes of the blob, which is not made for that."""
+        return len(self.blob) if self.pieces is None else sum(self.lengths)
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -167,7 +198,7 @@ class Assembler:
             self._keep_last(first, cut)
         if not cut.lengths:
             return None
-        blob = b"".join(cut.pieces)
+        blob = _joined(cut.pieces, train.segment)
         batch = Batch(train.sender, train.service, first.number, first.stamp, cut.lengths, blob)
         batch.places = cut.places
         return batch
@@ -320,7 +351,7 @@ class Assembler:
                 places += range(place, place + len(lengths) - len(places))
         if not lengths:
             return None
-        batch = Batch(sender, train.service, first_number, first_stamp, lengths, b"".join(pieces))
+        batch = Batch(sender, train.service, first_number, first_stamp, lengths, _joined(pieces, segment))
         batch.places = places
         if columns:
             batch.key_lengths, batch.header_lengths = keys, heads
@@ -334,6 +365,11 @@ class Assembler:
     def _check_size(self, size: int) -> None:
         if size > self.message_bytes_max:
             raise Malformed(f"a message of more than {self.message_bytes_max} bytes")
+
+
+def _joined(pieces: list[bytes], segment: int) -> bytes | list[bytes]:
+    """The pieces as one, unless they may be too large for that now; none is longer than a packet of `segment`."""
+    return pieces if len(pieces) * segment > JOIN_BYTES_MAX else b"".join(pieces)
 
 
 def _read_columns(raw: bytes, at: int, flags: int, count: int, keys: list[int | None], heads: list[int | None]) -> int:
