@@ -111,7 +111,7 @@ def _print_coverage(summary: Summary) -> None:
 def warn_of_short(command: str, summary: Summary) -> None:
     if summary.short:
         shown = ", ".join(map(str, sorted(summary.short)[:10]))
-        print(f"{command}: seeds with too few deliveries or faults: {shown}", file=sys.stderr)
+        print(f"{command}: seeds with too few deliveries, faults or virtual seconds: {shown}", file=sys.stderr)
 
 
 @contextmanager

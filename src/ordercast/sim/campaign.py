@@ -13,7 +13,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from ordercast.sim.engines import find_engine
-from ordercast.sim.generate import MINIMUM_DELIVERIES, MINIMUM_FAULTS
+from ordercast.sim.generate import MINIMUM_DELIVERIES, MINIMUM_FAULTS, MINIMUM_VIRTUAL_US
 from ordercast.sim.runner import Result, run_seed
 
 _CHUNK_MAX = 8
@@ -52,8 +52,9 @@ class Campaign:
 
 
 def met_minimums(result: Result) -> bool:
-    """Whether the run had the deliveries and faults that make it a test."""
-    return result.deliveries >= MINIMUM_DELIVERIES and sum(result.faults.values()) >= MINIMUM_FAULTS
+    """Whether the run had the deliveries, faults and virtual time that make it a test."""
+    enough = result.deliveries >= MINIMUM_DELIVERIES and sum(result.faults.values()) >= MINIMUM_FAULTS
+    return enough and result.virtual_us >= MINIMUM_VIRTUAL_US
 
 
 @dataclass(slots=True)
@@ -77,7 +78,7 @@ class Summary:
     expectations: dict[str, int] = field(default_factory=dict)
     """What schedules asked of nodes besides the properties, by kind."""
     met: int = 0
-    """Seeds that had enough deliveries and faults to count as a test."""
+    """Seeds that had enough deliveries, faults and virtual time to count as a test."""
     short: list[int] = field(default_factory=list)
     """Seeds without a violation that had not."""
     cells: dict[str, int] = field(default_factory=dict)

@@ -17,6 +17,7 @@ NODES_MIN = 2
 """Most faults are between two nodes."""
 MINIMUM_DELIVERIES = 5_000
 MINIMUM_FAULTS = 5
+MINIMUM_VIRTUAL_US = 20_000_000
 _SETTLE_S = 20
 _PEACE_US = 2_000_000
 """What is under way when the faults end, such as the loss of a token, has shown by then."""
@@ -34,7 +35,7 @@ class Plan:
         self.seed = seed
         self.names = [f"n{number}" for number in range(1, nodes + 1)]
         self.rng = self.stream("shape")
-        self.end_us = self.rng.randrange(20_000, 24_000) * _MS
+        self.end_us = MINIMUM_VIRTUAL_US + self.rng.randrange(4_000) * _MS
         self.actions: list[Action] = []
         self.marks: list[int] = []
         """When something drastic happens: bad moments for messages."""

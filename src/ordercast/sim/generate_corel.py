@@ -7,10 +7,11 @@ The number of nodes that found the group is that of the run, so it takes a momen
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 
 from ordercast.sim.generate import AHEAD_FROM, NODES_MIN, Kind, Plan, add_load, finish, kinds
-from ordercast.sim.schedule import Schedule
+from ordercast.sim.schedule import Action, Schedule
 from ordercast.sim.units import seconds
 
 MINIMUM_FAULTS = 5
@@ -19,6 +20,7 @@ DELIVERIES = 5_000
 """Packets handed to engines that a run reaches at least."""
 _DATA_DELIVERIES = 1_500
 _FOUNDING_MS = 1_500
+_NO_FAULTS = ("latency", "merge", "mend", "resume", "snapshot", "queue", "cost")
 _MS = 1_000
 
 
@@ -50,13 +52,25 @@ def generate_corel(seed: int, *, engine: str = "corel", nodes: int | None = None
     stream = plan.stream("more")
     while len(plan.marks) < MINIMUM_FAULTS + 2:
         table[stream.choice(_DRASTIC)](plan, stream)
+    # Some of it counts for nothing, as what falls into the calm, or a node that is down already.
+    again = plan.stream("again")
+    while sum(map(partial(_is_fault, calm), plan.actions)) < MINIMUM_FAULTS + 3:
+        table[again.choice(_DRASTIC)](plan, again)
     add_load(plan, _DATA_DELIVERIES)
     finish(plan)
     if not any(action.what.startswith("reinstall") for action in plan.actions):
         config["order_without_primary"] = 1
-    actions = [action for action in plan.actions if not calm or action.at_us == 0 or action.at_us >= _FOUNDING_MS * _MS]
+    actions = [action for action in plan.actions if _happens(calm, action)]
     actions.sort(key=lambda action: action.at_us)
     return Schedule(len(plan.names), seed, engine, DELIVERIES, tuple(config.items()), tuple(actions))
+
+
+def _happens(calm: bool, action: Action) -> bool:
+    return not calm or action.at_us == 0 or action.at_us >= _FOUNDING_MS * _MS
+
+
+def _is_fault(calm: bool, action: Action) -> bool:
+    return _happens(calm, action) and action.what.split()[0] not in _NO_FAULTS
 
 
 def _cascades(plan: Plan, rng: Random) -> None:
