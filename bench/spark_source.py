@@ -2,14 +2,19 @@
 
 Three sources of the same rows: this one, from log files; a bare Python data source that yields Arrow batches which it
 has had in memory since before (the limit of that interface); Spark's own Parquet reader, which reads only the column
-that is asked for, something that the interface does not offer.
-Prints one JSON object.
+that is asked for, something that the interface does not offer. They take turns, and another one begins each round, so
+that what else happens on the machine meets all of them. Seconds are medians; processor seconds are those of the driver,
+the JVM and the Python workers, and disturbed less by other work.
+
+    python bench/spark_source.py [--messages N] [--rounds N] [--output FILE]
+
+Writes bench/results/spark-source.json.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import os
 import shutil
 import statistics
 import sys
@@ -30,6 +35,7 @@ from ordercast.log import Entry, LogReader, LogWriter
 from ordercast.log.files import DiskFiles
 from ordercast.spark.session import session
 from ordercast.wire.chunk import Stamp, make_body, make_chunk
+from spark_cost import Watch, record
 
 SENDERS = ("n1", "n2", "n3", "n4")
 ENTRY_CHUNKS = 16
@@ -120,11 +126,14 @@ def total(frame: DataFrame) -> tuple[int, int]:
     return (row[0], row[1])
 
 
-def time_of(work: Callable[[], tuple[int, int]], expected: tuple[int, int]) -> float:
-    began = time.perf_counter()
-    found = work()
+def time_of(work: Callable[[], tuple[int, int]], expected: tuple[int, int]) -> tuple[float, float]:
+    """Seconds, and processor seconds."""
+    with Watch(os.getpid(), memory=False) as cost:
+        began = time.perf_counter()
+        found = work()
+        taken = time.perf_counter() - began
     assert found == expected, f"{found} rows and bytes, not {expected}"
-    return time.perf_counter() - began
+    return taken, cost.cpu_s
 
 
 def main() -> None:
@@ -132,12 +141,13 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=20_000_000)
     parser.add_argument("--size", type=int, default=64)
     parser.add_argument("--chunk", type=int, default=1000, help="messages a chunk")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--folder", type=Path, help="where log and Parquet are kept; a temporary one without it")
+    parser.add_argument("--output", type=Path, help="instead of bench/results/spark-source.json")
     args = parser.parse_args()
     folder = args.folder or Path(tempfile.mkdtemp(prefix="ordercast-bench-"))
     try:
-        print(json.dumps(measure(folder, args)))
+        record("spark-source", measure(folder, args), args.output)
     finally:
         if args.folder is None:
             shutil.rmtree(folder)
@@ -158,12 +168,15 @@ def measure(folder: Path, args: argparse.Namespace) -> dict[str, object]:
     expected = (rows, rows * args.size)
     kinds = {"ordercast": source, "bare": bare, "parquet": parquet}
     seconds: dict[str, list[float]] = {name: [] for name in kinds}
+    cpu_s: dict[str, list[float]] = {name: [] for name in kinds}
+    names = [*kinds]
     for round_ in range(args.rounds + 1):
-        for name, frame in kinds.items():
-            taken = time_of(lambda frame=frame: total(frame), expected)
+        for name in names[round_ % 3 :] + names[: round_ % 3]:
+            taken, spent = time_of(lambda frame=kinds[name]: total(frame), expected)
             print(f"{name} {taken:.2f} s{' (warming up)' if not round_ else ''}", file=sys.stderr)
             if round_:
-                seconds[name].append(taken)
+                seconds[name].append(round(taken, 3))
+                cpu_s[name].append(spent)
     spark.stop()
     medians = {name: statistics.median(times) for name, times in seconds.items()}
     return {
@@ -172,8 +185,10 @@ def measure(folder: Path, args: argparse.Namespace) -> dict[str, object]:
         "chunk": args.chunk,
         "partitions": partitions,
         "seconds": seconds,
+        "cpu_s": cpu_s,
         "messages_per_s": {name: round(rows / median) for name, median in medians.items()},
         "of_the_limit": round(medians["bare"] / medians["ordercast"], 3),
+        "of_the_limit_by_cpu": round(statistics.median(cpu_s["bare"]) / statistics.median(cpu_s["ordercast"]), 3),
     }
 
 
