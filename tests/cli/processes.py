@@ -16,6 +16,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 ORDERCAST = (sys.executable, "-m", "ordercast")
+PATIENT = (sys.executable, str(ROOT / "tests/cli/patient.py"))
 DEADLINE_S = 60.0
 """For whatever is waited for; only a test that fails needs it."""
 

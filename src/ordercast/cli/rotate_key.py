@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ordercast.net.presence import ask_patiently, members_of
+from ordercast.net.presence import Request, ask_patiently, members_of
 from ordercast.wire.keys import GroupKey, GroupKeyError, load_key
 
 _EXAMPLE = """\
@@ -57,13 +57,11 @@ def run(args: argparse.Namespace) -> int:
         return _refuse(f"{args.file}: {error}")
     if not args.wait >= 0:
         return _refuse(f"--wait is a number of seconds, not {args.wait}")
-    members = members_of(args.group)
-    for path, status in members.items():
-        if key.id not in status["keys"]:
-            answer = ask_patiently(path, {"do": "rotate-key", "key": base64.b64encode(text).decode()})
-            if answer and "error" in answer:
-                return _refuse(f"{status['name']}: {answer['error']}")
-    done, waiting = _wait(args.group, key, args.wait) if members else (False, {})
+    order: Request = {"do": "rotate-key", "key": base64.b64encode(text).decode()}
+    try:
+        done, waiting = _wait(args.group, key, order, args.wait)
+    except _Refused as refused:
+        return _refuse(str(refused))
     if args.json:
         print(json.dumps({"group": args.group, "key": key.id, "done": done, "waiting": waiting}))
     else:
@@ -71,23 +69,54 @@ def run(args: argparse.Namespace) -> int:
     return 0 if done else 1
 
 
-def _wait(group: str, key: GroupKey, seconds: float) -> tuple[bool, dict[str, list[str]]]:
+class _Refused(Exception):
+    """A member cannot do it."""
+
+
+class _Members:
+    """The members here and what each said last. On a busy machine one may not answer for seconds: it is told when it
+    does, and until then it has not done what it had not done before."""
+
+    def __init__(self, group: str, key: GroupKey, order: Request) -> None:
+        self.group = group
+        self.key = key
+        self.order = order
+        self._told: set[Path] = set()
+        self._said: dict[Path, Status] = {}
+
+    def tell(self) -> list[Status]:
+        """Asks all, and gives the order to whoever has not taken it."""
+        answered = members_of(self.group)
+        for path, status in answered.items():
+            if path not in self._told and self.key.id not in status["keys"]:
+                answer = ask_patiently(path, self.order)
+                if answer and "error" in answer:
+                    raise _Refused(f"{status['name']}: {answer['error']}")
+                if answer:
+                    self._told.add(path)
+        self._said = {path: said for path, said in (self._said | answered).items() if path in answered or path.exists()}
+        return list(self._said.values())
+
+
+def _wait(group: str, key: GroupKey, order: Request, seconds: float) -> tuple[bool, dict[str, list[str]]]:
     """Whether all members here have done it in time, and for whom each of the others waits."""
     until = time.monotonic() + seconds
     shown = ""
-    while True:
-        members = members_of(group).values()
+    here = _Members(group, key, order)
+    here.tell()
+    while members := here.tell():
         waiting = {
             str(status["name"]): (status["key_change"] or {}).get("waits_for", [])
             for status in members
             if status["keys"] != [key.id] or status["key_change"] is not None
         }
         if not waiting or time.monotonic() >= until:
-            return bool(members) and not waiting, waiting
+            return not waiting, waiting
         if sys.stderr.isatty() and (line := _waits_for(waiting)) != shown:
             shown = line
             print(line, file=sys.stderr)
         time.sleep(POLL_S)
+    return False, {}
 
 
 def _waits_for(waiting: dict[str, list[str]]) -> str:
