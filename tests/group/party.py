@@ -21,6 +21,8 @@ from ordercast.check import check_trace
 
 DEADLINE_S = 40.0
 """For whatever is waited for; only a test that fails needs it."""
+TOKEN_LOSS_US = 5_000_000
+"""The token-loss timeout where no view may change: a process may wait long for its turn on a busy machine."""
 T = TypeVar("T")
 
 

@@ -250,6 +250,7 @@ def test_a_wrong_key_is_one_clear_error(party: Party, theirs: bytes | None, mine
     run(main())
 
 
+@pytest.mark.usefixtures("patient")
 def test_keys_rotate_under_load_without_a_view(party: Party) -> None:
     async def main() -> None:
         old, new = bytes(32), bytes([7]) * 32

@@ -15,6 +15,8 @@ import ordercast
 from ordercast import Message, NetworkFault, NetworkRepaired, TransitionalView, View
 
 NETWORKS = ["127.0.0.1", "127.0.0.2", "127.0.0.3"]
+pytestmark = pytest.mark.usefixtures("patient")
+
 STYLES = [("active", 2), ("passive", 2), ("active-passive:2", 3)]
 KEY = bytes(range(32))
 

@@ -26,7 +26,14 @@ class Party:
     """One process a place, told what to do line by line."""
 
     def __init__(
-        self, places: Sequence[Place], directory: Path, *, replication: str, rate: float, size: int = 1000
+        self,
+        places: Sequence[Place],
+        directory: Path,
+        *,
+        replication: str,
+        rate: float,
+        size: int = 1000,
+        token_loss_us: int | None = None,
     ) -> None:
         self.places = places
         group = f"networks-{os.getpid()}-{time.monotonic_ns():x}"
@@ -43,6 +50,7 @@ class Party:
                 "replication": replication,
                 "key": key,
                 "data_dir": str(directory),
+                "token_loss_us": token_loss_us,
             }
             command = python("ordercast.bench.network_node", options)
             self._processes.append(place.popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))

@@ -14,10 +14,12 @@ import json
 import sys
 import time
 import zlib
+from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, cast
 
 import ordercast
+import ordercast.member
 from ordercast.events import Batch, NetworkFault, NetworkRepaired, View
 
 TICK_S = 0.002
@@ -35,6 +37,8 @@ class NetworkNodeOptions(TypedDict):
     replication: str
     key: str
     data_dir: str
+    token_loss_us: int | None
+    """Another token-loss timeout than the default."""
 
 
 class Node:
@@ -103,6 +107,9 @@ class Node:
 
 
 async def main(options: NetworkNodeOptions) -> None:
+    if options["token_loss_us"] is not None:
+        names = vars(ordercast.member)
+        names["TotemConfig"] = partial(names["TotemConfig"], token_loss_timeout_us=options["token_loss_us"])
     async with ordercast.join(
         options["group"],
         name=options["name"],
