@@ -20,7 +20,6 @@ from typing import Any, TypedDict, cast
 
 import ordercast
 import ordercast.member
-from ordercast.engine.totem import TotemConfig
 from ordercast.events import Batch, NetworkFault, NetworkRepaired, View
 
 TICK_S = 0.002
@@ -109,8 +108,8 @@ class Node:
 
 async def main(options: NetworkNodeOptions) -> None:
     if options["token_loss_us"] is not None:
-        config = partial(TotemConfig, token_loss_timeout_us=options["token_loss_us"])
-        setattr(ordercast.member, "TotemConfig", config)  # noqa: B010
+        names = vars(ordercast.member)
+        names["TotemConfig"] = partial(names["TotemConfig"], token_loss_timeout_us=options["token_loss_us"])
     async with ordercast.join(
         options["group"],
         name=options["name"],
