@@ -252,6 +252,14 @@ def test_healing_ends_every_fault_and_leaves_the_dead_alone() -> None:
     assert world.named("n2")[0].clock.drift_ppm == 0
 
 
+def test_healing_leaves_a_packet_late_that_a_script_has_delayed() -> None:
+    world = probe_world("nodes 2")
+    do(world, "delay 1 * n1 -> n2 by 0.5", "send 2 n1 size=20", "heal", until=400_000)
+    assert numbers(world, "n2") == [2]
+    world.run_until(600_000)
+    assert numbers(world, "n2") == [2, 1]
+
+
 def test_healing_lets_go_of_what_stalled_links_hold_back() -> None:
     world = probe_world("nodes 3\nseed 1")
     do(world, "latency 0.001 0.0005", "spikes 0.2 by 0.5")

@@ -214,8 +214,9 @@ class Network:
             if hook.fault == "drop":
                 return
             if hook.fault == "delay":
-                # Those behind it do overtake it: a late packet is what such a script is about.
-                self._world.push(arrival + hook.by_us, link.arrive, packet, len(packet))
+                # Those behind it do overtake it: a late packet is what such a script is about, which keeps it from
+                # being hastened too.
+                self._world.push(arrival + hook.by_us, partial(link.arrive), packet, len(packet))
                 return
             self._world.push(arrival, link.arrive, packet, len(packet))
         link.last = arrival
@@ -261,7 +262,8 @@ class Network:
     def _hasten(self) -> None:
         """What stalled links hold back, and late copies, come as soon as packets that are sent now, in their order.
 
-        A link that has stalled often is seconds behind what is sent over it.
+        A link that has stalled often is seconds behind what is sent over it. What a script delays stays late: its
+        `heal` ends hooks, and the packet is to come when it says.
         """
         world = self._world
         links = [link for node in world.nodes for link in node.links]
