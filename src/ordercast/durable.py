@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from ordercast.corel import Corel, CorelConfig
 from ordercast.corel.regular import change_submission
+from ordercast.corel_trace import CorelTrace
 from ordercast.engine.assemble import Batch as Columns
 from ordercast.engine.contract import (
     Component,
@@ -38,6 +39,7 @@ from ordercast.log import Retention as LogRetention
 from ordercast.log.files import DiskFiles
 from ordercast.net.driver import READER_MESSAGE_BYTES
 from ordercast.net.log_disk import LogDisk
+from ordercast.net.recorder import Recorder
 from ordercast.stream import Done, Gap, Reader, Stream, StreamEnd, cost_of
 from ordercast.wire.chunk import Chunk
 from ordercast.wire.ids import NO_NODE, NodeId, Service
@@ -287,6 +289,7 @@ class Durable:
     stream: DurableStream
     reader: DurableReader
     retention: Retention | None
+    books: CorelTrace | None
 
     def snapshot_at(self, offset: int) -> None:
         if self.retention is not None:
@@ -317,7 +320,7 @@ def open_durable(
     sure: bool,
     retention: Retention | None,
     networks: Sequence[str],
-    traced: bool,
+    recorder: Recorder | None,
 ) -> Durable:
     """Opens the log, recovers what it holds, and puts the layer on top of an engine."""
     writer = LogWriter(DiskFiles(directory), group=group, member=engine.name)
@@ -336,7 +339,8 @@ def open_durable(
             found.vector,
             [chunk.raw for chunk in found.tail],
         )
-        config = CorelConfig(founders=founders or NEVER_FOUNDS, traced=traced)
+        books = None if recorder is None else CorelTrace(recorder, directory, found)
+        config = CorelConfig(founders=founders or NEVER_FOUNDS, traced=books is not None)
         layer = Corel(engine, config, stored, nonce=int.from_bytes(os.urandom(4), "little"))
         stream = DurableStream(
             networks, engine.name, layer.state.record.life, found.green, replay_from(start, found.earliest, found.green)
@@ -346,7 +350,8 @@ def open_durable(
         raise
     limits = None if retention is None else retention.limits(None)
     disk = LogDisk(writer, directory, limits)
-    return Durable(layer, disk, stream, DurableReader(stream, directory, latest=start == "latest"), retention)
+    reader = DurableReader(stream, directory, latest=start == "latest")
+    return Durable(layer, disk, stream, reader, retention, books)
 
 
 def check_change(change: GroupChange) -> None:

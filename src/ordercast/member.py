@@ -133,7 +133,7 @@ class Member:
         self.top: Engine | NetworkedEngine = self.redundant or self.engine
         """What the driver hosts."""
         if options.engine == "corel":
-            self._open_durable(options)
+            self._open_durable(options, recorder)
         self.driver = Driver(
             self.top,
             self.networks,
@@ -145,9 +145,10 @@ class Member:
             listen_us=int(min(config.beacon_interval_us * 1.1, options.discovery_s * 500_000)),
             slow_reader_timeout_us=int(options.slow_reader_timeout_s * 1e6),
             log=None if self.durable is None else self.durable.disk,
+            books=None if self.durable is None else self.durable.books,
         )
 
-    def _open_durable(self, options: Options) -> None:
+    def _open_durable(self, options: Options, recorder: Recorder | None) -> None:
         assert options.data_dir is not None
         self.durable = durable = open_durable(
             self.top,
@@ -158,7 +159,7 @@ class Member:
             sure=options.founders is not None or options.min_members > 1,
             retention=options.retention,
             networks=options.networks,
-            traced=options.trace,
+            recorder=recorder,
         )
         self._stack.append(durable.disk)
         self.top, self.stream, self.reader = durable.engine, durable.stream, durable.reader

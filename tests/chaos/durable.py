@@ -1,9 +1,9 @@
-"""A round of chaos for a durable group, judged by what stands in the logs and by what was acknowledged.
+"""A round of chaos for a durable group, judged by the logs, by what was acknowledged, and by the trace.
 
 Faults: kill -9 of one member, of two and of all; suspension, partitions and cuts; a disk that is full; a byte flipped
 of what was on disk for sure, which is refused, and repaired from another member if that one has what it takes. When all
 is quiet every log holds the same messages, each acknowledged one at its offset, and what was green at any crash is
-where it was.
+where it was; the trace keeps its properties.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shutil
 import subprocess
 import time
 from collections import Counter
@@ -21,13 +22,15 @@ from typing import Any, ClassVar
 from tests.chaos.campaign import QUIET_S, Failure, Member, Round
 from tests.chaos.durable_member import CORRUPT, FAILED
 
+from ordercast.check import check_trace
 from ordercast.errors import GroupError, LogCorrupt
 from ordercast.log import LogReader
 from ordercast.log.frame import read_frame
 from ordercast.log.repair import repair
 from ordercast.log.segment import segment_name
 
-SMALL_DISK_BYTES = 256 * 2**20
+SMALL_DISK_BYTES = 768 * 2**20
+"""A round of 40 seconds fills up to half of it with log and trace."""
 _SCRIPT = Path(__file__).with_name("durable_member.py")
 
 
@@ -196,6 +199,13 @@ class DurableRound(Round):
         for name, end, digest in self.green_at_crashes:
             if expected[end] != digest:
                 raise self._failed(f"what was green at {name} up to {end} when it crashed is not what it is now")
+        together = self.directory / "trace"
+        together.mkdir()
+        for member in self.members:
+            shutil.copy(member.data_dir / "trace" / f"{member.name}.jsonl", together)
+        verdict = check_trace(together)
+        if not verdict.ok:
+            raise self._failed(f"{verdict.violations} (trace in {together})")
         return {
             "seed": self.seed,
             "faults": dict(self.faults),
@@ -205,6 +215,7 @@ class DurableRound(Round):
             "acknowledged": acked,
             "crashes_compared": len(self.green_at_crashes),
             "segments": len(first._bases),
+            "events": verdict.events,
         }
 
     def _failed(self, what: str) -> Failure:

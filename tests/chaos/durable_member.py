@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import ordercast
-from ordercast.errors import GroupError, LogCorrupt
+from ordercast.errors import DeliveryUncertain, GroupError, LogCorrupt
 
 FAILED = 4
 """The exit status of a member whose group has failed, as on a full disk."""
@@ -89,6 +89,7 @@ async def main(options: dict[str, Any]) -> None:
         key=bytes.fromhex(options["key"]),
         data_dir=options["data_dir"],
         founders=options["founders"],
+        trace=True,
     ) as group:
         disk = group._joined().member.durable.disk  # type: ignore[union-attr]
         disk._writer.segment_bytes = SEGMENT_BYTES  # so that a round goes over several
@@ -99,7 +100,8 @@ async def main(options: dict[str, Any]) -> None:
         tasks.append(asyncio.create_task(obey(load, orders)))
         while True:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-            for task in done:
+            # The ticket's error follows from the group's, which says why.
+            for task in sorted(done, key=lambda task: isinstance(task.exception(), DeliveryUncertain)):
                 task.result()
             tasks = [task for task in tasks if task not in done]
 
@@ -115,5 +117,6 @@ if __name__ == "__main__":
     try:
         asyncio.run(main(json.loads(sys.argv[1])))
     except GroupError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        cause = "" if error.__cause__ is None else f" ({error.__cause__!r})"
+        print(f"{type(error).__name__}: {error}{cause}", file=sys.stderr, flush=True)
         os._exit(CORRUPT if isinstance(error, LogCorrupt) else FAILED)

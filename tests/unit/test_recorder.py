@@ -94,3 +94,55 @@ def test_the_time_is_told_now_and_then_and_never_behind_the_end(tmp_path: Path, 
         ("send", None), ("x-time", 1_650_000), ("leave", 2_150_000),
     ]  # fmt: skip
     assert [event["step"] for event in events] == list(range(1, 10))
+
+
+@pytest.mark.parametrize("first", [1, 995, 2_990])
+@pytest.mark.parametrize("place", [0, 998, 5_999, 999_990])
+def test_places_are_a_third_number(tmp_path: Path, first: int, place: int) -> None:
+    """Each number crosses its thousands where it will, and rows are told in the order in which they came."""
+    recorder = Recorder(tmp_path, "n1")
+    recorder.sent("n1", "8:n1", 1, 900, "agreed")
+    expected = [{"event": "send", "msg": f"n1/8:n1/{number}", "conf": "8:n1", "service": "agreed"}
+                for number in range(1, 901)]  # fmt: skip
+    for row, start, count, at in (
+        ("n1/7", first, 700, place),
+        ("n1/7", first + 700, 3 * LINES, place + 700),
+        ("n2/0", 5, 2, place + 9_000),
+        ("n1/7", first + 700 + 3 * LINES, 40, place),
+    ):
+        recorder.placed("queue", row, start, count, at)
+        recorder.messages("colour", row, start, 1, ',"colour":"red"')
+        expected += [{"event": "queue", "msg": f"{row}/{start + i}", "pos": at + i} for i in range(count)]
+        expected.append({"event": "colour", "msg": f"{row}/{start}", "colour": "red"})
+    recorder.said("x-restored", pos=4)
+    expected.append({"event": "x-restored", "pos": 4})
+    recorder.end("close")
+    told = [json.loads(line) for line in recorder.path.read_text().splitlines()]
+    assert told[:-1] == [{"node": "n1", "step": step, **event} for step, event in enumerate(expected, 1)]
+
+
+def test_how_far_the_lives_before_have_told_the_order(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, "n1")
+    recorder.placed("order", "n1/7", 1, 30, 100)
+    recorder.messages("acknowledged", "n1/7", 1, 30)
+    recorder.end("close")
+    again = Recorder(tmp_path, "n1")
+    assert again.continued
+    assert again.ordered_before() == 130
+    again.said("x-wiped")
+    again.end("close")
+    last = Recorder(tmp_path, "n1")
+    assert last.ordered_before() == 0
+    last.end(None)
+
+
+def test_the_last_order_is_found_however_much_stands_behind_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = Recorder(tmp_path, "n1")
+    recorder.placed("order", "n1/7", 1, 30, 100)
+    recorder.messages("durable", "n1/7", 31, 900)
+    recorder.end("close")
+    for block in (1, 77, 500, 10_000):
+        monkeypatch.setattr(module, "_LOOK_BACK_BYTES", block)
+        again = Recorder(tmp_path, "n1")
+        assert again.ordered_before() == 130
+        again.end(None)

@@ -102,6 +102,14 @@ def copy_of(raw: bytes) -> int:
     return copy
 
 
+def numbers_of(raw: bytes) -> tuple[int, int, int]:
+    """Of a CHUNK: how often its messages were multicast before, how many they are, and the first one's number."""
+    if len(raw) < HEAD.size + CHUNK_HEAD.size:
+        raise Malformed("a chunk without its head")
+    _, copy, count, first, *_ = CHUNK_HEAD.unpack_from(raw, HEAD.size)
+    return copy, count, first
+
+
 # State
 
 

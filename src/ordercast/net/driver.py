@@ -58,7 +58,7 @@ from ordercast.net.addresses import Address
 from ordercast.net.log_disk import LogDisk
 from ordercast.net.recorder import Recorder
 from ordercast.net.rotation import Rotation
-from ordercast.net.sink import DurableSink, Sink
+from ordercast.net.sink import Books, DurableSink, Sink
 from ordercast.net.storage import Storage
 from ordercast.net.udp import DRAIN_BYTES_MAX, DRAIN_TRAINS_MAX, UdpNetwork
 from ordercast.wire.guard import AnyGuard, Guard
@@ -123,8 +123,12 @@ class Driver(threading.Thread):
         listen_us: int,
         slow_reader_timeout_us: int,
         log: LogDisk | None = None,
+        books: Books | None = None,
     ) -> None:
-        """With several networks the engine is a `NetworkedEngine`; with a log a `DurableEngine`, the sink likewise."""
+        """With several networks the engine is a `NetworkedEngine`; with a log a `DurableEngine`, the sink likewise.
+
+        `books` go with a recorder and a log.
+        """
         super().__init__(name=f"ordercast {group} {engine.name}", daemon=True)
         self.engine = engine
         self.networks = tuple(networks)
@@ -136,6 +140,7 @@ class Driver(threading.Thread):
         self.listen_us = listen_us
         self.slow_reader_timeout_us = slow_reader_timeout_us
         self.log = log
+        self.books = books
         self.addresses: list[dict[NodeId, Address]] = [{} for _ in self.networks]
         """Of the other members, by each network."""
         self.unreachable = 0
@@ -301,13 +306,18 @@ class Driver(threading.Thread):
         if log is None:
             return
         engine = cast(DurableEngine, self.engine)
-        log.on_written = lambda write_id: self.call(lambda: engine.written(_now(), write_id))
+        log.on_written = lambda write_id: self.call(lambda: self._log_written(engine, write_id))
         log.on_fetched = lambda fetch_id, start, chunks: self.call(
             lambda: engine.fetched(_now(), fetch_id, start, chunks)
         )
         log.on_trimmed = lambda earliest: self.call(lambda: engine.trimmed(_now(), earliest))
         log.on_failed = self.stop
         log.start()
+
+    def _log_written(self, engine: DurableEngine, write_id: int) -> None:
+        if self.books is not None:
+            self.books.written(write_id)
+        engine.written(_now(), write_id)
 
     def _close(self, error: GroupError | None, whole: bool) -> None:
         if self.recorder is not None:
@@ -521,6 +531,8 @@ class Driver(threading.Thread):
         elif isinstance(effect, Report):
             if self.recorder is not None:
                 self.recorder.reported(effect)
+            if self.books is not None:
+                self.books.reported(effect)
             self.sink.reported(effect)
         else:
             self._durable_effect(effect)
@@ -530,8 +542,12 @@ class Driver(threading.Thread):
         assert self.log is not None
         sink = cast(DurableSink, self.sink)
         if isinstance(effect, Append | Fetch):
+            if self.books is not None and isinstance(effect, Append):
+                self.books.entered(effect)
             self.log.put(effect)
         elif isinstance(effect, Ordered):
+            if self.books is not None:
+                self.books.ordered(effect)
             sink.ordered(effect)
         elif isinstance(effect, Progress):
             sink.progress(effect)
@@ -548,8 +564,8 @@ class Driver(threading.Thread):
             self._install(said)
         elif isinstance(said, Deliver):
             self._deliver(said.view_id, said.runs)
-        elif self.recorder is not None:
-            self.recorder.sent(self.engine.name, said.view_id, said.first, said.count, "agreed")
+        elif self.books is not None:
+            self.books.sent(said, effect.bodies, self.engine.name)
 
     def _flush_trace(self) -> None:
         """What the trace says must be on disk before a packet leaves the process."""
@@ -585,7 +601,9 @@ class Driver(threading.Thread):
             if columns is None:
                 continue
             sender = self._names[columns.sender_key]
-            if recorder is not None:
+            if self.books is not None:
+                self.books.delivered(columns, sender, self._view.id, view_id)
+            elif recorder is not None:
                 recorder.delivered(columns, sender, self._view.id, view_id)
             if self.log is None:
                 self.sink.batch(columns, sender, view_id, sender == me)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import time
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from ordercast.engine.contract import Report, View
 from ordercast.errors import GroupError
 
 _LAST_BYTES = 4096
+_LOOK_BACK_BYTES = 2**20
 CLOCK_US = 100_000
 """So often the trace says what time it is, in an event `x-time`, while there is something to say."""
 LINES = 256
@@ -33,36 +35,47 @@ _BUFFER_BYTES = 256 * 2**10
 
 
 class _Shape:
-    """The lines of messages that differ in their step and number only: what stands between and behind these."""
+    """The lines of messages that differ in their step and number only: what stands between and behind these.
 
-    __slots__ = ("after", "before", "high", "number_at", "step_at", "stride", "template")
+    With `between` they have a third number, the place of each message, and this stands before it.
+    """
 
-    def __init__(self, before: str, after: str) -> None:
+    __slots__ = ("after", "before", "between", "columns", "high", "stride", "template")
+
+    def __init__(self, before: str, after: str, between: str = "") -> None:
         self.before = before.encode()
+        self.between = between.encode()
         self.after = after.encode()
-        self.high = (0, 0)
-        """The thousands of step and number that stand in the template."""
+        self.high = (0, 0, 0)
+        """The thousands of the numbers that stand in the template."""
 
-    def lines(self, head: bytes, step: int, number: int, count: int) -> memoryview:
-        """So many lines, at most LINES and within a thousand of both; they stand until the next call."""
-        high = step // _LOW, number // _LOW
+    def line(self, head: bytes, step: int, number: int, place: int) -> bytes:
+        if self.between:
+            return b"%b%d%b%d%b%d%b" % (head, step, self.before, number, self.between, place, self.after)
+        return b"%b%d%b%d%b" % (head, step, self.before, number, self.after)
+
+    def lines(self, head: bytes, step: int, number: int, place: int, count: int) -> memoryview:
+        """So many lines, at most LINES and within a thousand of each number; they stand until the next call."""
+        high = step // _LOW, number // _LOW, place // _LOW
         if high != self.high:
-            self._make_template(head, step, number, high)
+            self._make_template(head, step, number, place, high)
         template, stride = self.template, self.stride
         stop = (count - 1) * stride + 1
-        for at, low in ((self.step_at, step % _LOW), (self.number_at, number % _LOW)):
+        for at, first in zip(self.columns, (step, number, place), strict=False):
+            low = first % _LOW
             end = low + count
             template[at : at + stop : stride] = _HUNDREDS[low:end]
             template[at + 1 : at + 1 + stop : stride] = _TENS[low:end]
             template[at + 2 : at + 2 + stop : stride] = _ONES[low:end]
         return memoryview(template)[: count * stride]
 
-    def _make_template(self, head: bytes, step: int, number: int, high: tuple[int, int]) -> None:
-        start = b"%b%d" % (head, step)
-        middle = b"%b%b%d" % (start, self.before, number)
-        line = middle + self.after
+    def _make_template(self, head: bytes, step: int, number: int, place: int, high: tuple[int, int, int]) -> None:
+        start = len(b"%b%d" % (head, step))
+        middle = start + len(b"%b%d" % (self.before, number))
+        line = self.line(head, step, number, place)
         self.high, self.stride, self.template = high, len(line), bytearray(line * LINES)
-        self.step_at, self.number_at = len(start) - 3, len(middle) - 3
+        placed = (len(line) - len(self.after) - 3,) if self.between else ()
+        self.columns = (start - 3, middle - 3, *placed)
 
 
 class Recorder:
@@ -81,8 +94,8 @@ class Recorder:
         """Up to where there are lines in it that have not been written."""
         self._shapes: dict[tuple[object, ...], _Shape] = {}
         self._shape: _Shape | None = None
-        """The open run: its lines, the number of its first message, and how many there are."""
-        self._number = self._count = 0
+        """The open run: its lines, the number and place of its first message, and how many there are."""
+        self._number = self._place = self._count = 0
         self._fd = -1
         self._step = 0
         self._told_us = 0
@@ -99,7 +112,9 @@ class Recorder:
         except ValueError:
             self.close()
             raise GroupError(f"trace {self.path}: its last line is not one of a trace") from None
-        self._head = f'{{"node":{_text(name)},"step":'.encode()
+        self._head = f'{{"node":{quoted(name)},"step":'.encode()
+        self.continued = bool(self._step)
+        """Whether there are lives before this one."""
         if self._step:
             self._line(f'"event":"recover","time_us":{_now_us()}')
 
@@ -122,15 +137,33 @@ class Recorder:
         _, _, rest = lines[-1].partition(b'"step":')
         return int(rest.partition(b",")[0])
 
+    def ordered_before(self) -> int:
+        """Up to where the lives before this one told the global order."""
+        at = os.fstat(self._fd).st_size if self._fd >= 0 else 0
+        rest = b""
+        while at > 0:
+            take = min(at, _LOOK_BACK_BYTES)
+            at -= take
+            lines = os.pread(self._fd, take, at) + rest
+            found = lines.rfind(b'"event":"order"')
+            wiped = lines.rfind(b'"event":"x-wiped"')
+            if max(found, wiped) >= 0:
+                place = re.match(rb'[^\n]*"pos":(\d+)', lines[max(found, 0) :])
+                if wiped > found or place is None:
+                    return 0
+                return int(place[1]) + 1
+            rest = lines[:_LAST_BYTES]  # a line may lie on both sides
+        return 0
+
     def _line(self, rest: str) -> None:
         self._cut()
         self._step += 1
         self._put(b"%b%d,%b}\n" % (self._head, self._step, rest.encode()))
 
     def conf(self, view: View) -> None:
-        members = ",".join(map(_text, view.members))
+        members = ",".join(map(quoted, view.members))
         self._line(
-            f'"event":"conf","conf":{_text(view.id)},"kind":"{view.kind.value}","members":[{members}],'
+            f'"event":"conf","conf":{quoted(view.id)},"kind":"{view.kind.value}","members":[{members}],'
             f'"number":{view.number},"time_us":{_now_us()}'
         )
         self._shapes.clear()  # they are of views that are over
@@ -141,8 +174,8 @@ class Recorder:
         shape = self._shapes.get(key)
         if shape is None:
             shape = self._shapes[key] = _Shape(
-                ',"event":"send","msg":' + _text(f"{name}/{view_id}/")[:-1],
-                f'","conf":{_text(view_id)},"service":"{service}"}}\n',
+                ',"event":"send","msg":' + quoted(f"{name}/{view_id}/")[:-1],
+                f'","conf":{quoted(view_id)},"service":"{service}"}}\n',
             )
         self._run(shape, first, count)
 
@@ -153,10 +186,35 @@ class Recorder:
         if shape is None:
             service = batch.service.name.lower()
             shape = self._shapes[key] = _Shape(
-                ',"event":"deliver","msg":' + _text(f"{sender}/{sent_in}/")[:-1],
-                f'","sender":{_text(sender)},"conf":{_text(view_id)},"service":"{service}"}}\n',
+                ',"event":"deliver","msg":' + quoted(f"{sender}/{sent_in}/")[:-1],
+                f'","sender":{quoted(sender)},"conf":{quoted(view_id)},"service":"{service}"}}\n',
             )
         self._run(shape, batch.first, len(batch))
+
+    def messages(self, event: str, row: str, first: int, count: int, more: str = "") -> None:
+        """An event of each of so many messages: those of a row are called by its name and their numbers.
+
+        `more` is what else the lines say, the same in all of them, with a comma before it.
+        """
+        key = event, row, more
+        shape = self._shapes.get(key)
+        if shape is None:
+            shape = self._shapes[key] = _Shape(_named(event, row), f'"{more}}}\n')
+        self._run(shape, first, count)
+
+    def placed(self, event: str, row: str, first: int, count: int, place: int) -> None:
+        """Likewise with the place of each, from `place` on."""
+        shape = self._shapes.get((event, row))
+        if shape is None:
+            shape = self._shapes[event, row] = _Shape(_named(event, row), "}\n", '","pos":')
+        if shape is self._shape and first - self._number == place - self._place == self._count:
+            self._count += count
+            return
+        self._cut()
+        self._shape, self._number, self._place, self._count = shape, first, place, count
+
+    def said(self, event: str, **fields: object) -> None:
+        self._line(json.dumps({"event": event, **fields}, separators=(",", ":"))[1:-1])
 
     def _run(self, shape: _Shape, number: int, count: int) -> None:
         """A line for each of the messages `number` and on.
@@ -167,11 +225,11 @@ class Recorder:
             self._count += count
             return
         self._cut()
-        self._shape, self._number, self._count = shape, number, count
+        self._shape, self._number, self._place, self._count = shape, number, 0, count
 
     def _cut(self) -> None:
         """Makes the lines of the run that has been open."""
-        shape, number, count = self._shape, self._number, self._count
+        shape, number, place, count = self._shape, self._number, self._place, self._count
         self._shape, self._count = None, 0
         if shape is None:
             return
@@ -179,13 +237,18 @@ class Recorder:
         self._step += count
         while count:
             take = min(count, LINES, _LOW - step % _LOW, _LOW - number % _LOW)
-            if take <= _FEW or step < _LOW or number < _LOW:
-                head, before, after = self._head, shape.before, shape.after
-                self._put(b"".join([b"%b%d%b%d%b" % (head, step + i, before, number + i, after) for i in range(take)]))
+            lowest = min(step, number)
+            if shape.between:
+                take = min(take, _LOW - place % _LOW)
+                lowest = min(lowest, place)
+            if take <= _FEW or lowest < _LOW:
+                head = self._head
+                self._put(b"".join([shape.line(head, step + i, number + i, place + i) for i in range(take)]))
             else:
-                self._put(shape.lines(self._head, step, number, take))
+                self._put(shape.lines(self._head, step, number, place if shape.between else 0, take))
             step += take
             number += take
+            place += take
             count -= take
 
     def _put(self, lines: bytes | memoryview) -> None:
@@ -246,10 +309,15 @@ class Recorder:
             self._end = 0
 
 
+def _named(event: str, row: str) -> str:
+    """What stands in a line between its step and a message's number."""
+    return f',"event":"{event}","msg":' + quoted(f"{row}/")[:-1]
+
+
 def _now_us() -> int:
     return time.time_ns() // 1000
 
 
-def _text(value: str) -> str:
+def quoted(value: str) -> str:
     """A JSON string; names are printable and without spaces, so only these two need care."""
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'

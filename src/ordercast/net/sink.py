@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from ordercast.engine.assemble import Batch as Columns
-from ordercast.engine.contract import Component, Ordered, Progress, Report, Restored, View
+from ordercast.engine.contract import Append, Component, Ordered, Originated, Progress, Report, Restored, View
 from ordercast.errors import GroupError
 from ordercast.wire.ids import NodeId
 
@@ -30,6 +31,28 @@ class Sink(Protocol):
 
     def ended(self, error: GroupError | None, whole: bool) -> None:
         """The driver has stopped; nothing follows. Not `whole`: in the middle of a turn."""
+
+
+class Books(Protocol):
+    """What the trace of a member with a durable log says of its layer: told as it happens, before others hear of it."""
+
+    def sent(self, effect: Originated, bodies: Sequence[bytes], sender: NodeId) -> None:
+        """Messages of the layer have got their places."""
+
+    def delivered(self, columns: Columns, sender: NodeId, sent_in: str, view_id: str) -> None:
+        """Messages of the layer were delivered."""
+
+    def entered(self, append: Append) -> None:
+        """An entry is on its way to the log."""
+
+    def written(self, write_id: int) -> None:
+        """All entries up to this one are durable."""
+
+    def ordered(self, effect: Ordered) -> None:
+        """Messages have their final place."""
+
+    def reported(self, report: Report) -> None:
+        """Something noteworthy."""
 
 
 class DurableSink(Sink, Protocol):
