@@ -5,6 +5,7 @@ a seed the group leaves, and the next seed is its next start. Identifiers get th
 Parquet, for each node a part a segment; segments are made in parallel, by as many processes as `--jobs` says.
 
 `--hide E9` damages one run in the middle so that this property is violated, `--hide all` one run for each property.
+`--like OTHER` takes from another trace the segments that this one would make the same, as hard links.
 Prints one JSON object that says what was hidden where. The trace is for `ordercast check [--spark] DIR`.
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -51,7 +52,7 @@ Trace = dict[str, list[Event]]
 
 @dataclass
 class Segment:
-    """A part of the trace, made by one process on its own."""
+    """A part of the trace, made by one process on its own: the same whenever these fields are."""
 
     number: int
     events: int
@@ -299,18 +300,44 @@ AT_THE_END = ("E14", "E13")
 # Writing
 
 
-def make_segment(directory: Path, segment: Segment) -> tuple[int, dict[str, str]]:
+def make_segment(directory: Path, like: Path | None, segment: Segment) -> tuple[int, dict[str, str]]:
+    mark = directory / ".segments" / f"{segment.number:06}.json"
+    if like is not None and (events := linked(directory, like, segment)):
+        found: tuple[int, dict[str, str]] = events, {}
+    else:
+        found = make_anew(directory, segment)
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    mark.write_text(json.dumps({"segment": asdict(segment), "events": found[0]}))
+    return found
+
+
+def linked(directory: Path, like: Path, segment: Segment) -> int:
+    """Takes a segment over from another trace, if that has the same; its events."""
+    mark = like / ".segments" / f"{segment.number:06}.json"
+    known = json.loads(mark.read_text()) if mark.exists() else {}
+    if known.get("segment") != asdict(segment):
+        return 0
+    for node in range(1, NODES + 1):
+        part = f"n{node}.parquet/part-{segment.number:06}.parquet"
+        (directory / part).parent.mkdir(parents=True, exist_ok=True)
+        (directory / part).hardlink_to(like / part)
+    return int(known["events"])
+
+
+def make_anew(directory: Path, segment: Segment) -> tuple[int, dict[str, str]]:
     columns = {f"n{node}": Columns(f"n{node}") for node in range(1, NODES + 1)}
     hidden: dict[str, str] = {}
     hide = [name for name in segment.hide if name not in AT_THE_END]
     ending = [name for name in segment.hide if name in AT_THE_END]
     first = segment.number * SEEDS_OF_A_SEGMENT
-    events = 0
+    events = runs = 0
     for seed in range(first, first + SEEDS_OF_A_SEGMENT):
         trace = run(seed, segment.load_us)
         if hide and (found := HIDING[hide[0]](trace, Random(seed))):
             hidden[hide.pop(0)] = f"{seed}.{found}"
-        enough = events + sum(map(len, trace.values())) >= segment.events and not hide
+        runs += 1
+        # Runs are large: a segment ends where another one would lead further away from what was asked.
+        enough = (events + sum(map(len, trace.values()))) * (1 + 0.5 / runs) >= segment.events and not hide
         if enough and ending:
             # A run that is not fit to be the last one is left out.
             found_all = {name: HIDING[name](trace, Random(seed)) for name in ending}
@@ -379,12 +406,12 @@ def segments(events: int, size: int, load_us: int, hide: list[str]) -> list[Segm
 
 def write_trace(
     directory: Path, events: int, *, jobs: int = 1, hide: list[str] | None = None, size: int = SEGMENT_EVENTS,
-    load_us: int = 100_000,
+    load_us: int = 100_000, like: Path | None = None,
 ) -> tuple[int, dict[str, str]]:  # fmt: skip
     """The trace, about as many events as asked; gives how many there are, and what was hidden."""
     parts = segments(events, size, load_us, hide or [])
     total, hidden = 0, dict[str, str]()
-    for count, some in _made(partial(make_segment, directory), parts, jobs):
+    for count, some in _made(partial(make_segment, directory, like), parts, jobs):
         total += count
         hidden |= some
     return total, hidden
@@ -408,9 +435,10 @@ def main() -> None:
     parser.add_argument(
         "--hide", default="", metavar="E1,…|all", help="properties to violate, each in a run of its own"
     )
+    parser.add_argument("--like", type=Path, metavar="OTHER", help="link what it has already")
     args = parser.parse_args()
     hide = list(HIDING) if args.hide == "all" else [name for name in args.hide.split(",") if name]
-    events, hidden = write_trace(args.directory, args.events, jobs=args.jobs, hide=hide)
+    events, hidden = write_trace(args.directory, args.events, jobs=args.jobs, hide=hide, like=args.like)
     print(json.dumps({"directory": str(args.directory), "events": events, "hidden": hidden}))
 
 
