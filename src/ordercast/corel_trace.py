@@ -1,9 +1,9 @@
 """The trace of a real member of corel: what its layer does, on top of what the transport does.
 
 A message is called by its sender, life and number (`n1/7/42`) in all events, so that they run on in rows which the
-recorder writes at once; what else corel multicasts has names of the transport, and so has what is multicast again, for
-that is another message there. The books know what is durable in the member's queue behind the green line, in chunks;
-`sim/corel_record.py` does the same for simulated members, whose messages have names of their own.
+recorder writes at once; what else corel multicasts, retransmissions too, has names of the transport. The books know
+what is durable in the member's queue behind the green line, in chunks; `sim/corel_record.py` does the same for
+simulated members, whose messages have names of their own.
 """
 
 from __future__ import annotations
@@ -207,9 +207,8 @@ def _names(sender: str, body: bytes, view_id: str, number: int) -> tuple[str, in
     """The messages that a message of the layer stands for: their row, the first one's number, how many."""
     try:
         if decode_head(body).kind is MessageKind.CHUNK:
-            copy, count, first = numbers_of(body)
-            life, at = first >> LIFE_SHIFT, first & (1 << LIFE_SHIFT) - 1
-            return _row(sender, life) + (f"#{copy}" if copy else ""), at, count
+            count, first = numbers_of(body)
+            return _row(sender, first >> LIFE_SHIFT), first & (1 << LIFE_SHIFT) - 1, count
     except WireError:
         pass  # the layer drops it and counts it
     return f"{sender}/{view_id}", number, 1

@@ -75,19 +75,14 @@ _COLOURS = (
 
 _QUEUE = (
     _mutant(
-        "corel-gaps-in-streams",
-        "A message enters the queue though one of its sender's before it is missing.",
-        ("regular", "    if not mq.follows(item):\n", "    if item.last <= mq.last.get(item.stream, 0):\n"),
-    ),
-    _mutant(
         "corel-life-not-renewed",
         "A member numbers its messages after a restart like those of its life before.",
         ("layer", "else record.life + 1) % LIVES_MAX", "else record.life) % LIVES_MAX"),
     ),
     _mutant(
-        "corel-lost-messages-not-sent-again",
-        "Messages that the handler dropped are not multicast again by their sender.",
-        ("regular", "    if s.lost_own:\n", "    if s.lost_own and s.left:\n"),
+        "corel-own-messages-dropped",
+        "What the handler held back when it was interrupted is dropped by its sender too.",
+        ("regular", "    for item, _ in buffered:\n", "    for item, _ in buffered[:0]:\n"),
     ),
 )
 

@@ -285,6 +285,21 @@ def test_003_figure_4_what_stands_before_a_message_is_retransmitted_before_it() 
     settled(world)
 
 
+def test_003_figure_4_messages_of_others_may_come_in_another_order_than_they_stand_here() -> None:
+    """n1 has the second message alone, and does not wait for the first, which n2 retransmits to it."""
+    world = founded(7)
+    run(world, "partition n1 n4 | n2 | n3 | n5 n6 | n7", seconds=FAR)
+    run(world, "send 1 n2", seconds=0.1)
+    run(world, "partition n1 n3 n4 | n2 | n5 n6 | n7", seconds=FAR)
+    run(world, "send 1 n1", seconds=0.1)
+    run(world, "partition n2 n4 | n1 n3 | n5 n6 | n7", seconds=FAR)
+    assert [item.sender for item in node(world, "n4").corel.state.mq.tail] == ["n2", "n1"]
+    assert [item.sender for item in node(world, "n1").corel.state.mq.tail] == ["n1"]
+    run(world, "cost 0.003 n2", "merge", seconds=3)
+    assert all(node.corel.state.primary_component_bit for node in durable(world))
+    settled(world)
+
+
 def test_003_3_5_2_the_recovery_runs_again_when_the_configuration_changes_under_it() -> None:
     world = founded(5)
     run(world, "partition n1 n2 | n3 n4 n5", seconds=FAR)
@@ -293,6 +308,24 @@ def test_003_3_5_2_the_recovery_runs_again_when_the_configuration_changes_under_
         run(world, f"partition {groups}", seconds=0.45)
     settled(world)
     assert len(ordered(world, "n1")) >= 18
+
+
+def test_003_3_5_a_message_that_the_handler_held_back_has_one_timestamp() -> None:
+    """Others of that configuration may have come to take it: its sender keeps it, and does not send it again."""
+    world = founded(3)
+    run(world, "partition n1 n2 | n3", seconds=0.03)
+    run(world, "send 1 n2")
+    state = node(world, "n2").corel.state
+    until(world, lambda: bool(state.buffered))
+    (held,) = [item for item, _ in state.buffered]
+    run(world, "partition n1 | n2 | n3", seconds=FAR)
+    assert [(item.name, item.ts) for item in state.mq.tail] == [(held.name, held.ts)]
+    settled(world)
+    sent = [event for event in world.traces["n2"] if isinstance(event, Send) and event.msg.startswith("n2.1:1")]
+    assert len(sent) == 1
+    for one in durable(world):
+        (chunk,) = [chunk for _, chunk in one.log_disk.stored() if chunk.sender == "n2" and chunk.number == 1]
+        assert chunk.place == held.ts
 
 
 def test_003_3_5_2_each_message_is_retransmitted_by_one_member(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,6 +368,19 @@ def test_003_4_without_dynamic_voting_it_takes_a_majority_of_all() -> None:
     assert phase(world, "n1") is Phase.COMPONENT
     assert phase(world, "n3") is Phase.PRIMARY
     settled(world)
+
+
+def test_003_4_everyone_is_also_who_was_removed_and_still_votes() -> None:
+    world = founded(2, "config dynamic_voting=1 order_without_primary=1")
+    run(world, "propose remove n1 at n2", seconds=0.5)
+    run(world, "partition n1 | n2", seconds=FAR)
+    run(world, "send 1 n1", "send 1 n2", seconds=0.3)
+    run(world, "crash n2", "restart n2", seconds=FAR)
+    assert node(world, "n1").corel.state.primary_component_bit
+    assert node(world, "n2").corel.state.record.group == {"n2": 1}
+    assert "n2.1:1" not in ordered(world, "n2")
+    settled(world)
+    assert ordered(world, "n2")[1:3] == ["n1.1:1", "n2.1:1"]
 
 
 def test_003_4_messages_that_have_reached_everyone_are_ordered_without_a_primary_component() -> None:

@@ -76,13 +76,13 @@ def take_ordered(s: State, news: list[Item]) -> None:
     green = position = s.mq.green
     tail = list(s.mq.tail)
     same = 0
-    while same < min(len(news), len(tail)) and names(news[same]) == names(tail[same]):
+    while same < min(len(news), len(tail)) and news[same].name == tail[same].name:
         position += news[same].count
         same += 1
     if same < len(news):
         s.mq.yellow = min(s.mq.yellow, position)
-        taken = {names(item) for item in news}
-        rest = [item for item in tail[same:] if names(item) not in taken]
+        taken = {item.name for item in news}
+        rest = [item for item in tail[same:] if item.name not in taken]
         if len(tail) > same:
             recovery.rewrite(s, position, [*news[same:], *rest])
         else:
@@ -90,10 +90,6 @@ def take_ordered(s: State, news: list[Item]) -> None:
                 s.mq.append(item)
                 s.journal.put(item.raw, item.count)
     regular.mark_green(s, green + sum(item.count for item in news))
-
-
-def names(item: Item) -> tuple[str, int]:
-    return item.stream, item.last
 
 
 def begin_anew(s: State, message: Catchup) -> None:

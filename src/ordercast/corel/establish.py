@@ -20,6 +20,7 @@ def begin(s: State, plan: Plan) -> None:
     s.members = tuple(NodeId(name) for name, _ in primary.members)
     if s.name not in s.members:
         # It was removed: the others go on without it.
+        regular.drop_buffered(s)
         s.shift(Phase.PASSIVE, Reason.NOT_DECLARED)
         return
     s.shift(Phase.ATTEMPT, Reason.RECOVERED)

@@ -1,10 +1,10 @@
 """§4, the first extension: order without a primary component, once messages are known to have reached everyone.
 
 What members say in State messages is passed on, so that a member comes to know of all others without ever being
-connected to all of them at once. If all of the declared group have been in the same last primary component, with the
-same yellow zone, then whatever becomes primary next orders the rest by TS. A message is certain of its place when
-everyone is known to have it, and nobody can bring another with a lower TS: everyone has said which messages it has,
-in a configuration later than the message's.
+connected to all of them at once. If all of the declared group, and all that may vote with it, have been in the same
+last primary component, with the same yellow zone, then whatever becomes primary next orders the rest by TS. A message
+is certain of its place when everyone is known to have it, and nobody can bring another with a lower TS: everyone has
+said which messages it has, in a configuration later than the message's.
 """
 
 from __future__ import annotations
@@ -37,10 +37,12 @@ def order_what_all_have(s: State) -> None:
 def certain_position(s: State) -> int:
     """Up to where the order of the queue is certain; the green line if no further."""
     green = s.mq.green
-    group = s.record.group
-    if not group or any(name not in s.known for name in group):
+    primary = s.record.last_committed_primary
+    # A removed member of the last primary component may have to vote for the next one, and brings what it has.
+    everyone = {*s.record.group, *dict(primary.members), *dict(primary.group)}
+    if not s.record.group or any(name not in s.known for name in everyone):
         return green
-    known = [s.known[name] for name in sorted(group)]
+    known = [s.known[name] for name in sorted(everyone)]
     committed = s.record.last_committed_primary.number
     yellow = min(max(one.yellow, one.green) for one in known)
     for one in known:

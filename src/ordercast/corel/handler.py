@@ -32,17 +32,15 @@ def begin_round(s: State, round_: Round, reason: Reason) -> None:
 
     Deviation K1: the recovery is run at every change, also when nobody is new.
     """
-    for item, _ in s.buffered:
-        # Deviation K5: what was not taken into the queue is dropped, and multicast again by its sender.
-        regular.drop(s, item)
+    regular.drop_buffered(s)
     s.round = round_
     s.states.clear()
     s.plan = None
     s.members = ()
-    s.buffered.clear()
     s.priority.clear()
     s.reds.clear()
     s.to_send.clear()
+    s.arrived.clear()
     s.attempted.clear()
     s.committed.clear()
     s.acks.clear()
@@ -97,6 +95,7 @@ def state_received(s: State, sender: NodeId, state: StateMessage) -> None:
 
 
 def be_passive(s: State, plan: Plan | None) -> None:
+    regular.drop_buffered(s)
     if plan is None or s.name in plan.stranded:
         s.shift(Phase.PASSIVE, Reason.HEARD_OF_MORE)
     elif s.name in plan.foreign:

@@ -95,7 +95,7 @@ class Corel:
     @property
     def backlog(self) -> int:
         s = self._s
-        return s.unsent_messages + sum(own.body.messages for own in (*s.own, *s.resend))
+        return s.unsent_messages + sum(own.messages for own in s.own)
 
     @property
     def backlog_bytes(self) -> int:

@@ -43,7 +43,7 @@ class MessageKind(IntEnum):
 
 
 HEAD = Struct("<B3xIQQ")
-CHUNK_HEAD = Struct("<HHIQQIII")
+CHUNK_HEAD = Struct("<HxxIQQIII")
 _KINDS = {int(kind): kind for kind in MessageKind}
 
 
@@ -76,9 +76,8 @@ def decode_head(raw: bytes) -> Head:
 # Regular messages
 
 
-def encode_chunk(round_: Round, ack: int, first: int, stamp_us: int, copy: int, body: Body) -> bytes:
-    """`copy` counts how often these messages have been multicast before."""
-    head = CHUNK_HEAD.pack(body.flags, min(copy, 0xFFFF), body.messages, first, stamp_us, *body.sizes)
+def encode_chunk(round_: Round, ack: int, first: int, stamp_us: int, body: Body) -> bytes:
+    head = CHUNK_HEAD.pack(body.flags, body.messages, first, stamp_us, *body.sizes)
     return b"".join((encode_head(MessageKind.CHUNK, round_, ack), head, body.columns))
 
 
@@ -87,7 +86,7 @@ def decode_chunk(raw: bytes, sender: str, place: Stamp) -> Chunk:
     at = HEAD.size
     if len(raw) < at + CHUNK_HEAD.size:
         raise Malformed("a chunk without its head")
-    flags, _, count, first, stamp_us, data, keys, headers = CHUNK_HEAD.unpack_from(raw, at)
+    flags, count, first, stamp_us, data, keys, headers = CHUNK_HEAD.unpack_from(raw, at)
     body = Body(count, flags, (data, keys, headers), raw[at + CHUNK_HEAD.size :])
     chunk = Chunk(make_chunk(sender, first, stamp_us, place, body))
     if len(chunk.raw) != chunk.size:
@@ -96,18 +95,12 @@ def decode_chunk(raw: bytes, sender: str, place: Stamp) -> Chunk:
     return chunk
 
 
-def copy_of(raw: bytes) -> int:
-    """How often the messages of a CHUNK were multicast before."""
-    copy: int = CHUNK_HEAD.unpack_from(raw, HEAD.size)[1]
-    return copy
-
-
-def numbers_of(raw: bytes) -> tuple[int, int, int]:
-    """Of a CHUNK: how often its messages were multicast before, how many they are, and the first one's number."""
+def numbers_of(raw: bytes) -> tuple[int, int]:
+    """Of a CHUNK: how many messages it holds, and the first one's number."""
     if len(raw) < HEAD.size + CHUNK_HEAD.size:
         raise Malformed("a chunk without its head")
-    _, copy, count, first, *_ = CHUNK_HEAD.unpack_from(raw, HEAD.size)
-    return copy, count, first
+    _, count, first, *_ = CHUNK_HEAD.unpack_from(raw, HEAD.size)
+    return count, first
 
 
 # State

@@ -23,6 +23,10 @@ class Item:
         self.ts: Stamp = chunk.place
         self.change = chunk.change
 
+    @property
+    def name(self) -> tuple[str, int]:
+        return self.stream, self.last
+
     def body(self) -> bytes:
         """The first message's data: of a change, what it says."""
         offsets, blob = Chunk(self.raw).data()

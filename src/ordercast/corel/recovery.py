@@ -109,7 +109,7 @@ def priority_received(s: State, message: Priority) -> None:
     assert plan is not None
     if s.name in plan.representatives:
         return
-    mine = {(item.stream, item.last): item for item in s.mq.tail}
+    mine = {item.name: item for item in s.mq.tail}
     for entry in message.items:
         if isinstance(entry, Reference):
             item = mine.get((entry.stream, entry.last))
@@ -130,8 +130,8 @@ def take_representatives_order(s: State, plan: Plan, message: Priority) -> None:
     """
     mq, record = s.mq, s.record
     following = beyond_green(s, plan)
-    taken = {(item.stream, item.last) for item in following}
-    rest = sorted((item for item in mq.tail if (item.stream, item.last) not in taken), key=by_ts)
+    taken = {item.name for item in following}
+    rest = sorted((item for item in mq.tail if item.name not in taken), key=by_ts)
     green = mq.green
     mq.yellow = plan.yellow
     rewrite(s, green, [*following, *rest])
@@ -204,11 +204,16 @@ def retransmit_red(s: State, plan: Plan) -> None:
 
 
 def send_red(s: State) -> None:
-    """Figure 4: a message does not leave before those that stand before it in MQ and that others retransmit."""
+    """Figure 4: a message does not leave before those that stand before it in MQ and that others retransmit.
+
+    These need not come in the order of my queue: who sends one may lack what stands before it here.
+    """
     part: list[bytes] = []
     size = 0
-    while s.to_send and s.to_send[0][1]:
-        item = s.to_send.popleft()[0]
+    while s.to_send and (s.to_send[0][1] or s.to_send[0][0].name in s.arrived):
+        item, mine = s.to_send.popleft()
+        if not mine:
+            continue
         part.append(bytes(item.raw))
         size += len(item.raw)
         if size >= s.config.retransmit_bytes:
@@ -238,8 +243,7 @@ def not_ready(s: State, plan: Plan) -> bool:
 
 
 def red_received(s: State, item: Item) -> None:
-    if s.to_send and not s.to_send[0][1] and (s.to_send[0][0].stream, s.to_send[0][0].last) == (item.stream, item.last):
-        s.to_send.popleft()
+    s.arrived.add(item.name)
     if item.last <= s.mq.last.get(item.stream, 0):
         return
     assert s.mq.follows(item), f"{item} was retransmitted before those that it follows"
@@ -275,4 +279,3 @@ def continue_regular(s: State) -> None:
     buffered, s.buffered = s.buffered, []
     for item, place in buffered:
         regular.insert(s, item, place)
-    regular.send_lost_again(s)

@@ -14,7 +14,7 @@ from ordercast.corel.messages import MessageKind, encode_chunk, encode_number
 from ordercast.corel.queue import Item
 from ordercast.corel.state import REGULAR, Own, Phase, State
 from ordercast.engine.contract import GroupChange, Ordered, Progress, Service, Submission
-from ordercast.wire.chunk import LIFE_SHIFT, Chunk, ChunkFlag, make_body
+from ordercast.wire.chunk import LIFE_SHIFT, Body, Chunk, ChunkFlag, make_body
 from ordercast.wire.ids import NodeId
 from ordercast.wire.layout import Malformed, WireError
 
@@ -32,10 +32,10 @@ def chunk_received(s: State, chunk: Chunk, place: int) -> None:
     item = Item(chunk)
     if s.phase in REGULAR:
         insert(s, item, place)
-    elif s.phase is Phase.PASSIVE:
-        drop(s, item)
-    else:
+    elif s.phase is not Phase.PASSIVE:
         s.buffered.append((item, place))
+    elif item.stream == s.stream:
+        keep_own(s, item)
 
 
 def insert(s: State, item: Item, place: int) -> None:
@@ -44,13 +44,11 @@ def insert(s: State, item: Item, place: int) -> None:
     assert s.plan is not None
     if item.sender not in s.plan.active:
         # It was on its way when the configuration changed. What its sender has in its queue nobody retransmits in this
-        # round, and it must not stand here before that (C1). The sender does not take it either, and sends it again.
+        # round, and it must not stand here before that (C1). Its sender keeps it, and brings it when it takes part.
         s.counters["not taken"] += 1
         return
-    if not mq.follows(item):
-        s.counters["repeated"] += 1
-        drop(s, item)
-        return
+    # All who take part had the same of each stream when the recovery ended, and nothing is multicast twice.
+    assert mq.follows(item), f"{item} does not follow what its sender sent before"
     mq.append(item)
     s.journal.place = place
     s.journal.put(item.raw, item.count)
@@ -63,18 +61,32 @@ def insert(s: State, item: Item, place: int) -> None:
         take_own(s)
 
 
-def drop(s: State, item: Item) -> None:
-    """Not taken into the queue; if it is mine and not there already, it is multicast again."""
-    if item.stream == s.stream and item.last > s.mq.last.get(s.stream, 0):
-        s.lost_own = True
+def drop_buffered(s: State) -> None:
+    """Deviation K5: what the handler held back is not taken into the queue after all, except by its sender."""
+    buffered, s.buffered = s.buffered, []
+    for item, _ in buffered:
+        if item.stream == s.stream:
+            keep_own(s, item)
+
+
+def keep_own(s: State, item: Item) -> None:
+    """What others drop its sender keeps, red, and brings to the next recovery.
+
+    All that it had before it stands before it here, so that it is in its place; and it has one timestamp, wherever it
+    was taken at once.
+    """
+    assert s.mq.follows(item), f"{item} does not follow what I sent before"
+    s.mq.append(item)
+    s.journal.put(item.raw, item.count)
+    take_own(s)
 
 
 def take_own(s: State) -> None:
-    """Own messages that are in the queue need no copy any more."""
+    """Own messages that are in the queue are not on their way any more."""
     last = s.mq.last.get(s.stream, 0)
-    for own in (s.own, s.resend):
-        while own and own[0].last <= last:
-            s.own_bytes -= len(own.popleft().body.columns)
+    while s.own and s.own[0].last <= last:
+        own = s.own.popleft()
+        s.own_bytes -= own.bytes
 
 
 # Acknowledgements and Order Rule 1
@@ -203,22 +215,19 @@ def split(submission: Submission, limit: int) -> list[Submission]:
 
 def send_regular(s: State, room: int) -> None:
     """Multicasts what waits, as chunks, while the engine below has room for it."""
-    while s.phase in REGULAR and room > 0:
-        if s.resend:
-            own = s.resend.popleft()
-            own.copies += 1
-        elif s.unsent:
-            own = next_own(s)
-        else:
-            return
-        s.own.append(own)
-        message = encode_chunk(s.round, take_ack(s), own.first, own.stamp_us, own.copies, own.body)
+    while s.phase in REGULAR and room > 0 and s.unsent:
+        stamp_us, body = next_body(s)
+        first = s.first_bits + s.next_number
+        s.next_number += body.messages
+        s.own.append(Own(first + body.messages - 1, body.messages, len(body.columns)))
+        s.own_bytes += len(body.columns)
+        message = encode_chunk(s.round, take_ack(s), first, stamp_us, body)
         room -= len(message)
-        s.send(message, own.body.messages)
+        s.send(message, body.messages)
 
 
-def next_own(s: State) -> Own:
-    """The next messages that wait, joined to one chunk where they are alike."""
+def next_body(s: State) -> tuple[int, Body]:
+    """The next messages that wait, joined to one chunk where they are alike; and the first one's stamp."""
     first = s.unsent.popleft()
     bodies = list(first.bodies)
     size = sum(map(len, bodies))
@@ -236,19 +245,7 @@ def next_own(s: State) -> Own:
         body = body._replace(flags=body.flags | int(ChunkFlag.CHANGE))
     s.unsent_bytes -= size
     s.unsent_messages -= len(bodies)
-    own = Own(s.first_bits + s.next_number, first.stamp_us, body)
-    s.next_number += len(bodies)
-    s.own_bytes += len(body.columns)
-    return own
-
-
-def send_lost_again(s: State) -> None:
-    """Regular operation begins: what was dropped by the handler, and what followed it, is multicast again."""
-    take_own(s)
-    if s.lost_own:
-        s.lost_own = False
-        s.resend.extendleft(reversed(s.own))
-        s.own.clear()
+    return first.stamp_us, body
 
 
 # Changes of the declared group

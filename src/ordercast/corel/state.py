@@ -6,6 +6,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 from ordercast.corel.journal import NEVER, Journal
 from ordercast.corel.messages import Known, Round, StateMessage
@@ -13,7 +14,7 @@ from ordercast.corel.plan import Plan
 from ordercast.corel.queue import Item, MessageQueue
 from ordercast.corel.record import Record
 from ordercast.engine.contract import Effect, Progress, Report, Submission, View
-from ordercast.wire.chunk import LIFE_SHIFT, Body, Buffer
+from ordercast.wire.chunk import LIFE_SHIFT, Buffer
 from ordercast.wire.ids import NodeId, NodeKey
 
 
@@ -83,18 +84,12 @@ class CorelConfig:
     """Whether what the engine below does is shown to the host, for traces."""
 
 
-@dataclass(slots=True)
-class Own:
+class Own(NamedTuple):
     """Messages of this member that were multicast and are not in its queue yet."""
 
-    first: int
-    stamp_us: int
-    body: Body
-    copies: int = 0
-
-    @property
-    def last(self) -> int:
-        return self.first + self.body.messages - 1
+    last: int
+    messages: int
+    bytes: int
 
 
 @dataclass(slots=True)
@@ -132,6 +127,8 @@ class State:
     """Retransmissions that came before the priority messages were complete."""
     to_send: deque[tuple[Item, bool]] = field(default_factory=deque)
     """Step 7: what is to be retransmitted, in the order of MQ, and whether by me."""
+    arrived: set[tuple[str, int]] = field(default_factory=set)
+    """What others have retransmitted, by name."""
     attempted: set[NodeId] = field(default_factory=set)
     committed: set[NodeId] = field(default_factory=set)
 
@@ -150,9 +147,6 @@ class State:
     unsent_messages: int = 0
     own: deque[Own] = field(default_factory=deque)
     own_bytes: int = 0
-    resend: deque[Own] = field(default_factory=deque)
-    lost_own: bool = False
-    """Some of `own` were delivered and not taken into the queue."""
     next_number: int = 1
     leaving: bool = False
     left: bool = False

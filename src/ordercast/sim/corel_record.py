@@ -1,7 +1,7 @@
 """The trace of a node that runs corel: the transport's events with their own identifiers, and the layer's on top.
 
-A message of the application keeps its identifier: it is sent and delivered under it once, by its first multicast. All
-else that corel multicasts has an identifier of the transport.
+A message of the application keeps its identifier: it is sent and delivered under it once. All else that corel
+multicasts, retransmissions too, has an identifier of the transport.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ordercast.check.events import (
     Queue,
     Send,
 )
-from ordercast.corel.messages import MessageKind, copy_of, decode_chunk, decode_head
+from ordercast.corel.messages import MessageKind, decode_chunk, decode_head
 from ordercast.engine.contract import Append, Install, Ordered, Originated, Report, Run, Transport
 from ordercast.engine.contract import Deliver as Delivered
 from ordercast.sim.record import Messages, NodeLog
@@ -89,9 +89,7 @@ class CorelLog(NodeLog):
         """The events that a message of corel stands for: one, or one for each message of the application."""
         if decode_head(body).kind is not MessageKind.CHUNK:
             return (f"{sender}@{view}/{number}",)
-        copy = copy_of(body)
-        names = self._messages.of_chunk(body, decode_chunk(body, sender, _NOWHERE))
-        return [f"{name}#{copy}" for name in names] if copy else names
+        return self._messages.of_chunk(body, decode_chunk(body, sender, _NOWHERE))
 
     # What the layer did
 
