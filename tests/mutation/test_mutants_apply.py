@@ -26,7 +26,7 @@ def test_a_mutant_fits_the_engine(mutant: Mutant) -> None:
     [
         ("agreed-overtakes-safe", "0:5", "E9"),
         ("ring-number-not-stored", "0:5", "E4"),
-        ("token-held-for-ever", "0:5", "liveness"),
+        ("token-held-for-ever", "0:5", "expect"),
         ("obligations-forgotten", "0", "E11"),
         ("two-first-tokens", "0", "E13"),
         ("corel-acknowledged-before-durable", "0:2", "C4"),
