@@ -141,6 +141,16 @@ REDUNDANCY_MUTANTS = (
         time_alone=True,
     ),
     _mutant(
+        "late-copies-not-counted",
+        "What a slow network brings of a token that has been sent again counts for the faster ones alone (P5).",
+        (
+            "passive",
+            "        if last is not None and mark.ring == last.ring and tokens",
+            "        if order >= 0 and tokens",
+        ),
+        styles=("passive",),
+    ),
+    _mutant(
         "tokens-by-one-network",
         "Tokens keep to one network, so that the others may fall behind (P2).",
         ("sending", "self.send_token_via = (self.send_token_via + 1) % len(self.s.usable)", "self.send_token_via = 0"),

@@ -287,6 +287,15 @@ def test_p5_sporadic_loss_raises_no_alarm(seed: int) -> None:
     assert layer.faults() == []
 
 
+def test_p5_a_slow_network_whose_copies_come_behind_the_next_token_raises_no_alarm() -> None:
+    """Tokens that are sent again go by all networks (R10), and one may be slower than a rotation."""
+    layer = passive()
+    for rotation in range(10 * THRESHOLD):
+        layer.comes(token(rotation + 1), 0)
+        layer.comes(token(rotation), 1)
+    assert layer.faults() == []
+
+
 def test_p5_the_loss_of_a_whole_burst_counts_once() -> None:
     layer = passive()
     layer.comes(token(1), 0)

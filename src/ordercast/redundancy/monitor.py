@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ordercast.redundancy.state import DataMark, FaultReason, State
+from ordercast.redundancy.state import FaultReason, State
 from ordercast.wire.ids import NodeKey
 
 Fault = Callable[[int, FaultReason, dict[str, object]], None]
@@ -29,14 +29,14 @@ class Monitor:
         self._high = [0] * networks
         self._until_forgiven = 0
 
-    def first_time(self, m: DataMark, x: int) -> bool:
-        """Whether network x, which keeps the order, may bring m for the first time: if not, m has been sent again."""
-        if m.ring != self._ring:
-            self._ring = m.ring
+    def first_time(self, ring: bytes, number: int, x: int) -> bool:
+        """Whether x, which keeps the order, may bring this number for the first time: if not, it was sent again."""
+        if ring != self._ring:
+            self._ring = ring
             self._high = [0] * len(self._high)
-        first = m.seq > self._high[x]
+        first = number > self._high[x]
         if first:
-            self._high[x] = m.seq
+            self._high[x] = number
         return first
 
     def received(self, x: int, s: State) -> list[int]:

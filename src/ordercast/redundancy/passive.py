@@ -51,7 +51,7 @@ class Passive:
         mark = data_mark(m)
         monitor = self.monitors.sender(mark.sender)
         last = s.last_mark
-        first = monitor.first_time(mark, x)
+        first = monitor.first_time(mark.ring, mark.seq, x)
         if last is not None and mark.ring == last.ring and mark.seq <= s.due_seq:
             self._note_lateness(mark.seq, x, first)
         if s.resend_at < NEVER and mark.seq > self._sent_seq:
@@ -83,9 +83,10 @@ class Passive:
                 s.pass_token()
             s.hold_token(t, mark)
             self.reconsider()
-        # Each token is passed on once, comparing the rotation too (erratum 15); but every copy is counted.
-        if order >= 0 and not s.recv_last_token[x]:
-            s.recv_last_token[x] = True
+        # Each token is passed on once, comparing the rotation too (erratum 15); but every copy is counted, also one
+        # that a slower network brings when the next token has come already: tokens sent again (R10) go by all.
+        last, tokens = s.last_mark, self.monitors.tokens
+        if last is not None and mark.ring == last.ring and tokens.first_time(mark.ring, mark.token_seq, x):
             self.monitors.token(x)
 
     def reconsider(self) -> None:
